@@ -1,0 +1,8 @@
+//! Use cases: check → transaction (with audit row and notice) → commit. Called by `api`, `web` and the
+//! binary, which know nothing of SQL. One module per aggregate; background work is a `tick` function.
+
+mod context;
+mod error;
+
+pub use context::{Actor, App, Settings};
+pub use error::{Error, Result};
