@@ -1,1 +1,14 @@
+//! Pure logic of continuous integration: pipeline file → plan, gate file → policy, evidence → verdict.
+//! No I/O, no clock; randomness comes in as a seed.
 
+mod branches;
+mod file_error;
+pub mod gate_file;
+mod keys;
+pub mod pipeline;
+mod reader;
+mod yaml;
+
+pub use branches::BranchPattern;
+pub use file_error::FileError;
+pub use pipeline::{PIPELINE_FILE, Pipeline, plan};
