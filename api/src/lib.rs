@@ -1,9 +1,12 @@
 //! JSON over HTTP. `mlflow` speaks MLflow's wire format, `v1` is the native API, `git` the built-in remote.
 //! Handlers parse, call one use case of `sluice-app`, and shape the answer; no rules live here.
 
+pub mod mlflow;
 pub mod problem;
 
 use actix_web::web;
 
 /// Adds every route of this crate. The application data must hold `web::Data<sluice_app::App>`.
-pub fn configure(_config: &mut web::ServiceConfig) {}
+pub fn configure(config: &mut web::ServiceConfig) {
+    config.configure(mlflow::configure);
+}
