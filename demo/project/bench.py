@@ -1,0 +1,57 @@
+"""Measures one model once, in a process of its own.
+
+Accuracy is that of one seed's model on the held-out digits (the seed is the unit of replication); latency is
+that of the exported file, one image at a time, one thread.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+import data
+
+SAMPLES = 300
+CALLS = 10
+
+
+def session(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def main():
+    inputs = Path(os.environ["SLUICE_INPUTS"])
+    seed = int(os.environ["SLUICE_SEED"])
+    _, _, x, y = data.load()
+
+    model = session(inputs / "train" / "seeds" / f"seed-{seed}.onnx")
+    scores = model.run(None, {model.get_inputs()[0].name: x})[0]
+    accuracy = float(np.mean(scores.argmax(1) == y))
+
+    model = session(inputs / "export" / "onnx" / "model.onnx")
+    feed = {model.get_inputs()[0].name: x[:1]}
+    for _ in range(200):
+        model.run(None, feed)
+    latency = []
+    for _ in range(SAMPLES):
+        # The fastest of a few calls: what the model costs, not what else the machine was doing.
+        best = float("inf")
+        for _ in range(CALLS):
+            started = time.perf_counter()
+            model.run(None, feed)
+            best = min(best, time.perf_counter() - started)
+        latency.append(best * 1e3)
+
+    result = {"accuracy": accuracy, "latency_ms": latency}
+    Path(os.environ["SLUICE_BENCH_RESULT"]).write_text(json.dumps(result))
+    print(f"seed {seed}: accuracy {accuracy:.4f}, latency {float(np.median(latency)):.4f} ms")
+
+
+if __name__ == "__main__":
+    main()
