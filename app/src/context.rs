@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use sluice_blob::BlobStore;
 use sluice_domain::time::Clock;
-use sluice_store::{PgPool, Postgres, Transaction};
+use sluice_store::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::broadcast;
 
 use crate::Result;
@@ -60,6 +60,14 @@ impl App {
     /// When the database cannot be reached.
     pub async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
         Ok(self.pool.begin().await.map_err(sluice_store::Error::from)?)
+    }
+
+    /// A connection for reads that need no transaction.
+    ///
+    /// # Errors
+    /// When the database cannot be reached.
+    pub async fn connection(&self) -> Result<impl std::ops::DerefMut<Target = PgConnection> + use<>> {
+        Ok(self.pool.acquire().await.map_err(sluice_store::Error::from)?)
     }
 }
 

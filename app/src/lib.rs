@@ -1,6 +1,7 @@
 //! Use cases: check → transaction (with audit row and notice) → commit. Called by `api`, `web` and the
 //! binary, which know nothing of SQL. One module per aggregate; background work is a `tick` function.
 
+pub mod artifact;
 mod context;
 mod error;
 

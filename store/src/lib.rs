@@ -3,6 +3,7 @@
 //! Names: `find_x` → `Option`, `get_x` → [`Error::NotFound`], `list_x` → page, `insert_x`, `update_x`,
 //! `delete_x`, `claim_x`, `upsert_x`.
 
+pub mod artifact;
 pub mod audit;
 mod error;
 pub mod notify;
