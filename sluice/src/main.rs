@@ -1,1 +1,68 @@
-fn main() {}
+//! The `sluice` binary: composition root and command line. Rules live in the crates that it puts together.
+
+mod postgres;
+mod server;
+mod signals;
+mod up;
+
+use clap::{Parser, Subcommand};
+
+use crate::server::{Server, ServerArgs};
+
+/// The production line for machine-learning models: track, run, judge, ship.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start everything on this machine: a private Postgres, the server and one runner.
+    Up(up::UpArgs),
+    /// Start only the server, on an existing database.
+    Server {
+        #[command(flatten)]
+        args: ServerArgs,
+        /// Postgres database, e.g. postgres://user:password@host/sluice.
+        #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+        database_url: String,
+    },
+}
+
+fn main() -> std::process::ExitCode {
+    init_tracing();
+    let cli = Cli::parse();
+    let outcome = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(run(cli)));
+    match outcome {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Up(args) => up::up(args).await,
+        Command::Server { args, database_url } => {
+            let mut signals = signals::Signals::new()?;
+            let mut server = Server::start(&args, &database_url).await?;
+            println!("Sluice server is up at {}", server.url);
+            tokio::select! { _ = signals.next() => {}, () = server.ended() => {} }
+            server.stop().await;
+            Ok(())
+        }
+    }
+}
+
+fn init_tracing() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| "info,sqlx=warn,actix_server=warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
