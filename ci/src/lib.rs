@@ -3,6 +3,7 @@
 
 mod branches;
 mod file_error;
+pub mod gate;
 pub mod gate_file;
 mod keys;
 pub mod pipeline;
