@@ -111,12 +111,18 @@ fn number(x: f64) -> String {
         let fixed = format!("{x:.decimals$}");
         fixed.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {
-        format!("{x:.2e}")
+        let exact = format!("{x:.2e}");
+        exact.replace(".00e", "e").replace("0e", "e")
     };
-    text.replacen('-', "−", 1)
+    minus_sign(&text)
 }
 
 /// [`number`] without cutting zeros, for values that are read side by side.
 fn aligned(x: f64) -> String {
-    if x != 0.0 && !(1e-3..1e6).contains(&x.abs()) { number(x) } else { format!("{x:.4}").replacen('-', "−", 1) }
+    if x != 0.0 && !(1e-3..1e6).contains(&x.abs()) { number(x) } else { minus_sign(&format!("{x:.4}")) }
+}
+
+/// A typographic minus in front; exponents keep theirs so that they can be copied.
+fn minus_sign(text: &str) -> String {
+    text.strip_prefix('-').map_or_else(|| text.to_owned(), |rest| format!("−{rest}"))
 }
