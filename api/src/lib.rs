@@ -1,6 +1,7 @@
 //! JSON over HTTP. `mlflow` speaks MLflow's wire format, `v1` is the native API, `git` the built-in remote.
 //! Handlers parse, call one use case of `sluice-app`, and shape the answer; no rules live here.
 
+pub mod guard;
 pub mod mlflow;
 pub mod problem;
 

@@ -2,6 +2,8 @@
 //! adds its routes to the scope `…/2.0/mlflow` in its `configure`.
 
 pub mod args;
+pub mod artifacts;
+pub mod file_answer;
 
 use actix_web::{FromRequest, HttpRequest, HttpResponse, dev::Payload, http::header, web};
 use futures_util::future::{Ready, ready};
@@ -24,6 +26,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
             .service(
                 web::scope(&format!("{prefix}/2.0/mlflow"))
                     // one line per module of routes, relative to `/api/2.0/mlflow`
+                    .configure(artifacts::configure)
                     .default_service(web::to(unknown_endpoint)),
             )
             .service(
@@ -31,9 +34,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
                     .route("/server-info", web::get().to(server_info))
                     .default_service(web::to(unknown_endpoint)),
             )
+            .service(artifacts::proxy(prefix))
             .service(web::scope(&format!("{prefix}/2.0")).default_service(web::to(unknown_endpoint)))
             .service(web::scope(&format!("{prefix}/3.0")).default_service(web::to(unknown_endpoint)));
     }
+    config.configure(artifacts::configure_root);
     config.route("/health", web::get().to(health)).route("/version", web::get().to(version));
 }
 
