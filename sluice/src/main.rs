@@ -1,5 +1,6 @@
 //! The `sluice` binary: composition root and command line. Rules live in the crates that it puts together.
 
+mod cli;
 mod postgres;
 mod server;
 mod signals;
@@ -28,6 +29,60 @@ enum Command {
         /// Postgres database, e.g. postgres://user:password@host/sluice.
         #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
         database_url: String,
+    },
+    /// Check pipeline files without a server.
+    #[command(subcommand)]
+    Ci(cli::CiCommand),
+    /// Create and list repositories.
+    Repo {
+        #[command(flatten)]
+        remote: cli::Remote,
+        #[command(subcommand)]
+        command: cli::RepoCommand,
+    },
+    /// List, show and cancel pipelines.
+    Pipeline {
+        #[command(flatten)]
+        remote: cli::Remote,
+        #[command(subcommand)]
+        command: cli::PipelineCommand,
+    },
+    /// Read the log of a job, cancel it, run it again.
+    Job {
+        #[command(flatten)]
+        remote: cli::Remote,
+        #[command(subcommand)]
+        command: cli::JobCommand,
+    },
+    /// List and show registered models.
+    Model {
+        #[command(flatten)]
+        remote: cli::Remote,
+        #[command(subcommand)]
+        command: cli::ModelCommand,
+    },
+    /// Approve a model version that waits for a human; its gate is evaluated again.
+    Approve {
+        #[command(flatten)]
+        remote: cli::Remote,
+        model: String,
+        version: i32,
+        #[arg(long, default_value = "champion")]
+        alias: String,
+        /// Why; kept with the approval.
+        #[arg(long)]
+        comment: Option<String>,
+    },
+    /// Return an alias and its deployment to the previous version.
+    Rollback {
+        #[command(flatten)]
+        remote: cli::Remote,
+        model: String,
+        #[arg(long, default_value = "champion")]
+        alias: String,
+        /// Environment to redeploy; default: the one that the model is deployed to.
+        #[arg(long)]
+        environment: Option<String>,
     },
 }
 
@@ -59,6 +114,13 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             server.stop().await;
             Ok(())
         }
+        Command::Ci(cli::CiCommand::Validate { file }) => cli::validate(&file),
+        Command::Repo { remote, command } => cli::repo(&remote, command).await,
+        Command::Pipeline { remote, command } => cli::pipeline(&remote, command).await,
+        Command::Job { remote, command } => cli::job(&remote, command).await,
+        Command::Model { remote, command } => cli::model(&remote, command).await,
+        Command::Approve { remote, model, version, alias, comment } => cli::approve(&remote, &model, version, &alias, comment.as_deref()).await,
+        Command::Rollback { remote, model, alias, environment } => cli::rollback(&remote, &model, &alias, environment.as_deref()).await,
     }
 }
 

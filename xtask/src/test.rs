@@ -1,0 +1,50 @@
+//! `cargo xtask test`: set-up, then every check.
+
+use std::{process::Command, time::Instant};
+
+use crate::{database, setup};
+
+/// Options of `cargo xtask test`.
+#[derive(Debug, clap::Args)]
+pub struct TestArgs {
+    /// Only tests whose name contains this (skips format, lints and SQL metadata).
+    filter: Option<String>,
+}
+
+/// Sets up and runs every check.
+///
+/// # Errors
+/// At the first check that fails.
+pub fn test(args: &TestArgs) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let step = |name: &str| println!("==> {name} ({:.0} s)", began.elapsed().as_secs_f64());
+    step("packages");
+    setup::ensure_packages(&[setup::RUN, setup::BROWSER])?;
+    if args.filter.is_none() {
+        step("format");
+        setup::cargo(&["fmt", "--all", "--check"])?;
+        step("lints");
+        setup::cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+        step("SQL metadata");
+        database::prepare(true)?;
+    }
+    step("build");
+    setup::cargo(&["build", "--quiet", "--package", "sluice"])?;
+    step("Python environment");
+    let python = setup::demo_environment(&setup::target("debug").join("sluice"))?;
+    step("tests");
+    let postgres = database::ScratchPostgres::start()?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    if let Some(filter) = &args.filter {
+        cargo.arg("--").arg(filter);
+    }
+    cargo
+        .current_dir(setup::root())
+        .env("SLUICE_TEST_DATABASE_URL", &postgres.url)
+        .env("SLUICE_TEST_PYTHON", &python)
+        .env("SLUICE_TEST_CACHE", setup::cache());
+    setup::run(&mut cargo)?;
+    step("all passed");
+    Ok(())
+}
