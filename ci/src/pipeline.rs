@@ -5,7 +5,7 @@ mod graph;
 mod jobs;
 mod promote;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 

@@ -56,6 +56,15 @@ fn the_example_becomes_the_plan() {
     assert_eq!(pipeline.plan.deploy.unwrap().to, "production");
 }
 
+/// The demo project's own files, with comments, exponents and flow style.
+#[test]
+fn the_demo_project_is_valid() {
+    let gate = include_str!("../../../demo/project/gates/champion.yml");
+    let read = |path: &str| (path == "gates/champion.yml").then(|| gate.to_owned());
+    let pipeline = plan(include_str!("../../../demo/project/.sluice.yml"), "digits", &read).unwrap();
+    assert!(pipeline.plan.promote.unwrap().policy.checks.contains(&CheckSpec::OnnxParity { atol: 1e-4, rtol: 1e-3 }));
+}
+
 #[test]
 fn sources_have_defaults_and_names_may_hold_dots() {
     let source = "version: 1\njobs:\n  a.b: {run: x, outputs: {model: m}}\n  e: {needs: [a.b], export: {onnx: {}}}\n  t: {needs: [e], export: {tensorrt: {}}}\n  x: {needs: [a.b], export: {onnx: {from: a.b}}}\n";
@@ -71,7 +80,7 @@ fn sources_have_defaults_and_names_may_hold_dots() {
 }
 
 /// (pipeline file, field of the error, its line, part of its message)
-const BAD: &[(&str, &str, u32, &str)] = &[
+pub(crate) const BAD: &[(&str, &str, u32, &str)] = &[
     ("version: 1\njobs: [1, 2", "", 2, ""),
     ("version: 2\njobs:\n  a: {run: x}\n", "version", 1, "from 1 to 1"),
     ("jobs:\n  a: {run: x}\n", "version", 1, "is missing"),
@@ -228,7 +237,7 @@ fn errors_of_the_gate_file_name_that_file() {
 }
 
 /// (gate file, field of the error, its line)
-const BAD_GATES: &[(&str, &str, u32)] = &[
+pub(crate) const BAD_GATES: &[(&str, &str, u32)] = &[
     ("checks: []\n", "checks", 1),
     ("check: []\n", "check", 1),
     ("checks:\n  - metric_threshold: {metric: a}\n", "checks[0].metric_threshold", 2),
