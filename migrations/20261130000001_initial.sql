@@ -344,6 +344,7 @@ CREATE TABLE promotions (
     finished_at    timestamptz
 );
 CREATE INDEX promotions_model_idx ON promotions (model_name, version);
+CREATE INDEX promotions_waiting_idx ON promotions (id) WHERE status = 'waiting';
 
 -- Immutable: one evaluation of a gate with everything it looked at.
 CREATE TABLE gate_records (
@@ -388,6 +389,9 @@ CREATE TABLE deployments (
     status          text NOT NULL CONSTRAINT deployments_status_check CHECK (status IN ('starting', 'serving', 'failed', 'superseded')),
     message         text NOT NULL DEFAULT '',
     gate_record_id  bigint,
+    -- a rollback: when this deployment starts to serve, the alias moves back from this version with it
+    rollback_alias  text,
+    rollback_from   integer,
     actor           text NOT NULL,
     created_at      timestamptz NOT NULL,
     ready_at        timestamptz,
@@ -395,6 +399,7 @@ CREATE TABLE deployments (
 );
 CREATE UNIQUE INDEX deployments_serving_key ON deployments (environment, model_name) WHERE status = 'serving';
 CREATE INDEX deployments_model_idx ON deployments (model_name, id DESC);
+CREATE INDEX deployments_live_idx ON deployments (id) WHERE status IN ('starting', 'serving');
 
 CREATE TABLE audit_log (
     id      bigint GENERATED ALWAYS AS IDENTITY CONSTRAINT audit_log_pkey PRIMARY KEY,

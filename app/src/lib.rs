@@ -3,7 +3,9 @@
 
 pub mod artifact;
 mod context;
+pub mod deployment;
 mod error;
+pub mod promotion;
 
 pub use context::{Actor, App, Settings};
 pub use error::{Error, Result};
