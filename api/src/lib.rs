@@ -4,10 +4,13 @@
 pub mod guard;
 pub mod mlflow;
 pub mod problem;
+pub mod serving;
+pub mod v1;
 
 use actix_web::web;
 
-/// Adds every route of this crate. The application data must hold `web::Data<sluice_app::App>`.
+/// Adds every route of this crate. The application data must hold `web::Data<sluice_app::App>` and
+/// `web::Data<sluice_app::deployment::Deployments>`.
 pub fn configure(config: &mut web::ServiceConfig) {
-    config.configure(mlflow::configure);
+    config.configure(mlflow::configure).configure(v1::configure).configure(serving::configure);
 }

@@ -5,6 +5,7 @@ pub mod artifact;
 mod context;
 pub mod deployment;
 mod error;
+pub mod model;
 pub mod promotion;
 
 pub use context::{Actor, App, Settings};

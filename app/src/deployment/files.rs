@@ -33,10 +33,9 @@ pub(super) async fn gated_model(app: &App, row: &DeploymentRow) -> Result<PathBu
     let key = crate::artifact::key_of_uri(&row.artifact_uri).map_err(|error| StartError::Failed(error.to_string()))?;
     match app.blob.fetch(&key, Some(&row.artifact_sha256), &file).await {
         Ok(_) => Ok(file),
-        Err(sluice_blob::Error::DigestMismatch { expected, found, .. }) => Err(StartError::Failed(format!(
-            "digest mismatch: {} has the SHA-256 {found}, the gate judged {expected}",
-            row.artifact_uri
-        ))),
+        Err(sluice_blob::Error::DigestMismatch { expected, found, .. }) => {
+            Err(StartError::Failed(format!("digest mismatch: {} has the SHA-256 {found}, the gate judged {expected}", row.artifact_uri)))
+        }
         Err(sluice_blob::Error::NotFound(_)) => Err(StartError::Failed(format!("the gated file {} is gone", row.artifact_uri))),
         Err(error) => Err(StartError::Passing(error.into())),
     }
@@ -86,7 +85,8 @@ fn folders_in(folder: &Path) -> Vec<PathBuf> {
 
 fn libraries_in(folder: &Path, found: &mut Vec<(SystemTime, PathBuf)>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let is_library = entry.file_name().to_str().is_some_and(|name| name == "libonnxruntime.so" || name.starts_with("libonnxruntime.so."));
+        let is_library =
+            entry.file_name().to_str().is_some_and(|name| name == "libonnxruntime.so" || name.starts_with("libonnxruntime.so."));
         if let (true, Ok(changed)) = (is_library, entry.metadata().and_then(|meta| meta.modified())) {
             found.push((changed, entry.path()));
         }

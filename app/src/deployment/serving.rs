@@ -57,7 +57,8 @@ impl Deployments {
                 instance.version
             )));
         }
-        let not_ready = |error: &dyn std::fmt::Display| ServeError::NotReady(format!("the server of model {model} does not answer: {error}"));
+        let not_ready =
+            |error: &dyn std::fmt::Display| ServeError::NotReady(format!("the server of model {model} does not answer: {error}"));
         let mut url = reqwest::Url::parse(&format!("http://{}/v2/models", instance.address)).map_err(|error| not_ready(&error))?;
         if let Ok(mut path) = url.path_segments_mut() {
             path.push(model);

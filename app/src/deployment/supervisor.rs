@@ -166,7 +166,8 @@ impl Deployments {
     /// What serves now comes back first; then new deployments, in the order in which they were asked for.
     fn next_work(&self, target: &Target, rows: Vec<DeploymentRow>) -> Option<Work> {
         let running = self.instance(target);
-        let is_served = |row: &DeploymentRow| running.as_ref().is_some_and(|instance| instance.deployment_id == row.id && instance.is_alive());
+        let is_served =
+            |row: &DeploymentRow| running.as_ref().is_some_and(|instance| instance.deployment_id == row.id && instance.is_alive());
         let due = |row: &DeploymentRow| self.retries().get(&row.id).is_none_or(|retry| retry.not_before <= Instant::now());
         let (serving, starting): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.status == DeploymentStatus::Serving.as_str());
         let lost = serving.into_iter().find(|row| !is_served(row) && due(row)).map(Work::Restart);
@@ -267,7 +268,13 @@ impl Deployments {
             announce(&mut tx, row).await?;
             commit(tx).await?;
         }
-        tracing::info!(deployment.id = row.id, environment = row.environment, model = row.model_name, version = row.version, "serving again");
+        tracing::info!(
+            deployment.id = row.id,
+            environment = row.environment,
+            model = row.model_name,
+            version = row.version,
+            "serving again"
+        );
         // crashes that follow at once still count as one series
         self.back_off(row.id);
         Ok(())
@@ -365,17 +372,28 @@ async fn announce(db: &mut PgConnection, row: &DeploymentRow) -> Result<()> {
 }
 
 /// A rollback moves its alias in the transaction in which its deployment starts to serve.
-async fn move_alias_back(db: &mut PgConnection, row: &DeploymentRow, alias: &str, from: i32, now: chrono::DateTime<chrono::Utc>) -> Result<()> {
+async fn move_alias_back(
+    db: &mut PgConnection,
+    row: &DeploymentRow,
+    alias: &str,
+    from: i32,
+    now: chrono::DateTime<chrono::Utc>,
+) -> Result<()> {
     if !promotion::compare_and_move_alias(db, &row.model_name, alias, Some(from), row.version).await? {
         return Err(Error::Conflict(format!("version {from} does not hold alias {alias} any more")));
     }
-    crate::promotion::record_rollback(db, &row.model_name, alias, &AliasMove {
-        from_version: Some(from),
-        to_version: Some(row.version),
-        gate_record_id: row.gate_record_id,
-        reason: ROLLBACK.to_owned(),
-        actor: row.actor.clone(),
-        moved_at: now,
-    })
+    crate::promotion::record_rollback(
+        db,
+        &row.model_name,
+        alias,
+        &AliasMove {
+            from_version: Some(from),
+            to_version: Some(row.version),
+            gate_record_id: row.gate_record_id,
+            reason: ROLLBACK.to_owned(),
+            actor: row.actor.clone(),
+            moved_at: now,
+        },
+    )
     .await
 }

@@ -10,7 +10,10 @@ use sluice_store::{
     promotion,
 };
 
-use super::{judge::advance, view::{Promotion, from_text}};
+use super::{
+    judge::advance,
+    view::{Promotion, from_text},
+};
 use crate::{Actor, App, Error, Result, context::commit};
 
 const MAX_COMMENT_BYTES: usize = 4096;
@@ -57,7 +60,8 @@ pub async fn approve(app: &App, actor: &Actor, model: &str, version: i32, alias:
         insert_audit(&mut tx, now, &actor.0, "approval.recorded", &format!("model:{model}"), &detail).await?;
     }
     // due again: if this server dies here, the next tick judges it
-    promotion::update_promotion_state(&mut tx, id, PromotionStatus::Waiting.as_str(), "approved: the gate is evaluated again", None, None).await?;
+    promotion::update_promotion_state(&mut tx, id, PromotionStatus::Waiting.as_str(), "approved: the gate is evaluated again", None, None)
+        .await?;
     notify(&mut tx, &format!("promotion:{id}")).await?;
     commit(tx).await?;
     advance(app, id).await?;

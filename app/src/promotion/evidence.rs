@@ -69,7 +69,9 @@ pub(super) async fn collect(
                     exports.push((spec.name.clone(), export.output.clone(), found, files));
                 }
                 (Ok(_), _) => {}
-                (Err(error), _) => faults.push(Fault { name: "evidence", reason: format!("evidence of job {} is malformed: {error}", spec.name) }),
+                (Err(error), _) => {
+                    faults.push(Fault { name: "evidence", reason: format!("evidence of job {} is malformed: {error}", spec.name) })
+                }
             }
         }
     }
@@ -142,7 +144,8 @@ fn bind(
         let artifact = Artifact { uri: file.uri.clone(), sha256: file.sha256.clone() };
         Ok((onnx, artifact))
     } else {
-        let reason = format!("digest mismatch: job {job} measured a file with SHA-256 {} and uploaded one with {}", onnx.sha256, file.sha256);
+        let reason =
+            format!("digest mismatch: job {job} measured a file with SHA-256 {} and uploaded one with {}", onnx.sha256, file.sha256);
         Err((onnx, Fault { name: "artifact", reason }))
     }
 }

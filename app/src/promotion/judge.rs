@@ -13,7 +13,7 @@ use sluice_domain::{
 use sluice_store::{
     PgConnection,
     audit::insert_audit,
-    deployment::{NewDeployment, insert_deployment},
+    deployment::NewDeployment,
     gate_input::{self, JobInput},
     gate_record::{GateRecordRow, insert_gate_record},
     notify::notify,
@@ -343,12 +343,16 @@ mod tests {
 
     #[test]
     fn the_source_is_the_folder_of_the_output() {
-        assert_eq!(folder_of("mlflow-artifacts:/1/r/artifacts/outputs/model/MLmodel", "MLmodel"), "mlflow-artifacts:/1/r/artifacts/outputs/model");
+        assert_eq!(
+            folder_of("mlflow-artifacts:/1/r/artifacts/outputs/model/MLmodel", "MLmodel"),
+            "mlflow-artifacts:/1/r/artifacts/outputs/model"
+        );
         assert_eq!(folder_of("mlflow-artifacts:/1/o/model/data/model.pth", "data/model.pth"), "mlflow-artifacts:/1/o/model");
     }
 
     fn job(name: &str, status: &str) -> (String, JobInput) {
-        let job = JobInput { id: 1, name: name.to_owned(), status: status.to_owned(), message: "exit 1".to_owned(), attempt: 1, run_id: None };
+        let job =
+            JobInput { id: 1, name: name.to_owned(), status: status.to_owned(), message: "exit 1".to_owned(), attempt: 1, run_id: None };
         (name.to_owned(), job)
     }
 

@@ -48,7 +48,9 @@ pub async fn rollback(app: &App, actor: &Actor, model: &str, alias: &str, enviro
     let versions: Vec<_> = model_view::list_versions(&mut tx, found.id).await?.into_iter().map(|row| row.version).collect();
     let moves = promotion::list_alias_moves(&mut tx, model, alias).await?;
     let Some(to) = previous_holder(&moves, from, &versions) else {
-        return Err(Error::Conflict(format!("nothing to roll back to: no version of model {model} held alias {alias} before version {from}")));
+        return Err(Error::Conflict(format!(
+            "nothing to roll back to: no version of model {model} held alias {alias} before version {from}"
+        )));
     };
     let now = app.clock.now();
     let Some(environment) = choose_environment(&mut tx, model, environment).await? else {
@@ -183,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_promotion_after_a_rollback_returns_to_where_the_rollback_led() {
-        let moves = [step(None, Some(1), "gate"), step(Some(1), Some(2), "gate"), step(Some(2), Some(1), ROLLBACK), step(Some(1), Some(3), "gate")];
+        let moves =
+            [step(None, Some(1), "gate"), step(Some(1), Some(2), "gate"), step(Some(2), Some(1), ROLLBACK), step(Some(1), Some(3), "gate")];
         assert_eq!(previous_holder(&moves, 3, &[1, 2, 3]), Some(1));
     }
 
