@@ -10,7 +10,7 @@ use std::{
 use actix_web::{HttpServer, web};
 use anyhow::{Context as _, ensure};
 use futures_util::StreamExt as _;
-use sluice_app::{App, Settings};
+use sluice_app::{App, Settings, deployment::Deployments};
 use sluice_domain::time::SystemClock;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +35,9 @@ pub struct ServerArgs {
     /// ONNX Runtime's shared library for local deployments; default: the newest in the runner's environments.
     #[arg(long, env = "SLUICE_ONNXRUNTIME")]
     pub onnxruntime: Option<PathBuf>,
+    /// Folders with Python environments in which ONNX Runtime is looked for.
+    #[arg(skip)]
+    pub runtime_roots: Vec<PathBuf>,
     /// File to write the server's URL to once it answers.
     #[arg(long, hide = true)]
     pub url_file: Option<PathBuf>,
@@ -87,10 +90,12 @@ impl Server {
 
         let stop = CancellationToken::new();
         let mut loops = tokio::task::JoinSet::new();
-        spawn_loops(&mut loops, &app, &stop);
+        let roots = if args.runtime_roots.is_empty() { vec![crate::up::default_cache()] } else { args.runtime_roots.clone() };
+        let deployments = Deployments::new(app.clone(), roots)?;
+        spawn_loops(&mut loops, &app, &deployments, &stop);
 
-        let data = web::Data::new(app);
-        let server = HttpServer::new(move || actix_web::App::new().app_data(data.clone()).configure(sluice_api::configure).configure(sluice_web::configure))
+        let (data, deployments) = (web::Data::new(app), web::Data::new(deployments));
+        let server = HttpServer::new(move || actix_web::App::new().app_data(data.clone()).app_data(deployments.clone()).configure(sluice_api::configure).configure(sluice_web::configure))
             .workers(2)
             .shutdown_timeout(3)
             .disable_signals()
@@ -141,9 +146,11 @@ async fn migrate(pool: &sluice_store::PgPool) -> anyhow::Result<()> {
     }
 }
 
-fn spawn_loops(loops: &mut tokio::task::JoinSet<()>, app: &App, stop: &CancellationToken) {
+fn spawn_loops(loops: &mut tokio::task::JoinSet<()>, app: &App, deployments: &Deployments, stop: &CancellationToken) {
     let (listener, token) = (app.clone(), stop.clone());
     loops.spawn(async move { tokio::select! { () = relay_notices(listener) => {}, () = token.cancelled() => {} } });
+    loops.spawn(sluice_app::promotion::run(app.clone(), stop.clone()));
+    loops.spawn(deployments.clone().run(stop.clone()));
 }
 
 /// Fans the database's notices out inside this process, for long-polls and event streams.

@@ -67,6 +67,7 @@ async fn serve(args: &UpArgs, data: &Path, database_url: &str, began: Instant, s
     let server_args = ServerArgs {
         data: data.to_owned(),
         onnxruntime: args.server.onnxruntime.clone(),
+        runtime_roots: vec![args.cache_folder()],
         ..args.server.clone()
     };
     let mut server = Server::start(&server_args, database_url).await?;

@@ -109,6 +109,7 @@ pub(super) async fn start(client: &reqwest::Client, launch: Launch<'_>) -> Resul
         .arg(launch.onnxruntime)
         .arg("--ready-file")
         .arg(&ready_file)
+        .env_remove("DATABASE_URL")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
