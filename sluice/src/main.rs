@@ -1,12 +1,13 @@
 //! The `sluice` binary: composition root and command line. Rules live in the crates that it puts together.
 
 mod cli;
+mod config;
 mod postgres;
 mod server;
 mod signals;
 mod up;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::server::{Server, ServerArgs};
 
@@ -14,6 +15,9 @@ use crate::server::{Server, ServerArgs};
 #[derive(Debug, Parser)]
 #[command(name = "sluice", version, propagate_version = true)]
 struct Cli {
+    /// Settings file; default: sluice.toml in the working folder, if there is one.
+    #[arg(long, global = true, env = "SLUICE_CONFIG")]
+    config: Option<std::path::PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -88,12 +92,7 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     init_tracing();
-    let cli = Cli::parse();
-    let outcome = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(run(cli)));
+    let outcome = parse().and_then(execute);
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
@@ -101,6 +100,22 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// Reads the command line, with the defaults of the settings file.
+fn parse() -> anyhow::Result<Cli> {
+    // the file must be known before the rest can be read; a wrong command line is reported below
+    let named = Cli::command().ignore_errors(true).get_matches().get_one::<std::path::PathBuf>("config").cloned();
+    let matches = config::apply(Cli::command(), named.as_deref())?.get_matches();
+    Ok(Cli::from_arg_matches(&matches)?)
+}
+
+fn execute(cli: Cli) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(run(cli)))
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {

@@ -94,8 +94,16 @@ impl Server {
         let deployments = Deployments::new(app.clone(), roots)?;
         spawn_loops(&mut loops, &app, &deployments, &stop);
 
+        let guarded_url = app.settings.public_url.clone();
         let (data, deployments) = (web::Data::new(app), web::Data::new(deployments));
-        let server = HttpServer::new(move || actix_web::App::new().app_data(data.clone()).app_data(deployments.clone()).configure(sluice_api::configure).configure(sluice_web::configure))
+        let server = HttpServer::new(move || {
+            actix_web::App::new()
+                .wrap(sluice_api::guard::Guard::new(&guarded_url, &[]))
+                .app_data(data.clone())
+                .app_data(deployments.clone())
+                .configure(sluice_api::configure)
+                .configure(sluice_web::configure)
+        })
             .workers(2)
             .shutdown_timeout(3)
             .disable_signals()
