@@ -150,6 +150,17 @@ def flat(outputs):
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
+class Unregistered(torch.nn.Module):
+    """Keeps the tracing exporter from switching the mode of an exported program, which has none."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = [net.requires_grad_(False)]
+
+    def forward(self, *arguments):
+        return self.net[0](*arguments)
+
+
 def export(net, inputs, spec):
     path, opset, dynamic = spec["output"], spec["opset"], "batch" in spec["dynamic"]
     random = np.random.default_rng(0)
@@ -185,7 +196,7 @@ def export(net, inputs, spec):
         raise Refused(f"cannot export: {first_line(failed)}")
     try:
         torch.onnx.export(
-            net,
+            Unregistered(net),
             arguments,
             path,
             dynamo=False,
