@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod postgres;
+mod serve;
 mod server;
 mod signals;
 mod up;
@@ -34,6 +35,10 @@ enum Command {
         #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
         database_url: String,
     },
+    /// Serve one ONNX file over the Open Inference Protocol (deployments start this).
+    // its own --version is the model's
+    #[command(disable_version_flag = true)]
+    ServeModel(serve::ServeArgs),
     /// Check pipeline files without a server.
     #[command(subcommand)]
     Ci(cli::CiCommand),
@@ -121,6 +126,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Up(args) => up::up(args).await,
+        Command::ServeModel(args) => serve::serve(args).await,
         Command::Server { args, database_url } => {
             let mut signals = signals::Signals::new()?;
             let mut server = Server::start(&args, &database_url).await?;
