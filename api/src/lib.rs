@@ -4,6 +4,7 @@
 pub mod guard;
 pub mod mlflow;
 pub mod problem;
+mod schema;
 pub mod serving;
 pub mod v1;
 
@@ -13,4 +14,5 @@ use actix_web::web;
 /// `web::Data<sluice_app::deployment::Deployments>`.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.configure(mlflow::configure).configure(v1::configure).configure(serving::configure);
+    config.configure(schema::configure);
 }

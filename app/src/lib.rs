@@ -7,6 +7,7 @@ pub mod deployment;
 mod error;
 pub mod model;
 pub mod promotion;
+pub mod schema;
 
 pub use context::{Actor, App, Settings};
 pub use error::{Error, Result};

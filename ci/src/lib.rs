@@ -13,6 +13,6 @@ pub mod schema;
 mod yaml;
 
 pub use branches::BranchPattern;
-pub use check::{CheckReport, Checked, check_files};
+pub use check::{CheckReport, check_files};
 pub use file_error::FileError;
 pub use pipeline::{PIPELINE_FILE, Pipeline, plan};

@@ -86,7 +86,7 @@ pub enum ModelCommand {
     Show { name: String },
 }
 
-/// Checks a pipeline file.
+/// Checks a pipeline file with its gate file, or a gate file.
 ///
 /// # Errors
 /// When it cannot be read or is not valid.
@@ -95,25 +95,13 @@ pub fn validate(file: &Path) -> anyhow::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("")).to_owned();
     let repository = folder.canonicalize().ok().and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
     let read = |path: &str| std::fs::read_to_string(folder.join(path)).ok();
-    match sluice_ci::plan(&source, repository.as_deref().unwrap_or("repository"), &read) {
-        Ok(pipeline) => {
-            println!("{} is valid: {} jobs", file.display(), pipeline.plan.jobs.len());
-            for job in &pipeline.plan.jobs {
-                let needs = if job.needs.is_empty() { String::new() } else { format!("  needs {}", job.needs.join(", ")) };
-                println!("  {:<20} {}{needs}", job.name, job.work.kind());
-            }
-            if let Some(promote) = &pipeline.plan.promote {
-                println!("  promote {} to {} by {} ({} checks)", promote.model, promote.alias, promote.gate_file, promote.policy.checks.len());
-            }
-            Ok(())
-        }
-        Err(errors) => {
-            for error in &errors {
-                eprint!("{}", error.render());
-            }
-            bail!("{}: {} error{}", file.display(), errors.len(), if errors.len() == 1 { "" } else { "s" })
-        }
+    let report = sluice_ci::check_files(&file.display().to_string(), &source, repository.as_deref().unwrap_or("repository"), &read);
+    if report.errors.is_empty() {
+        print!("{}", report.text);
+        return Ok(());
     }
+    eprint!("{}", report.text);
+    bail!("{} is not valid", file.display())
 }
 
 /// Runs a `repo` verb.
