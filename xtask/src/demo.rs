@@ -161,13 +161,17 @@ fn listen_address(wanted: &str) -> String {
 
 /// `sluice up` as a child.
 #[derive(Debug)]
-struct Server {
-    child: Child,
-    url: String,
+pub struct Server {
+    pub child: Child,
+    pub url: String,
 }
 
 impl Server {
-    fn start(sluice: &Path, data: &Path, listen: &str) -> anyhow::Result<Self> {
+    /// Starts it with the shared cache; returns once it answers.
+    ///
+    /// # Errors
+    /// When it does not answer within 60 s; the text holds its log.
+    pub fn start(sluice: &Path, data: &Path, listen: &str) -> anyhow::Result<Self> {
         let url_file = data.join("url");
         let log_path = data.join("sluice.log");
         let log = fs::File::create(&log_path)?;
@@ -197,7 +201,11 @@ impl Server {
         }
     }
 
-    fn stop(&mut self) -> anyhow::Result<()> {
+    /// Stops it with SIGTERM and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end cleanly.
+    pub fn stop(&mut self) -> anyhow::Result<()> {
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
         let status = self.child.wait()?;
         ensure!(status.success(), "sluice up ended with {status}");
