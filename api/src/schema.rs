@@ -24,7 +24,7 @@ mod tests {
         let app = test::init_service(App::new().configure(configure)).await;
         for path in ["/schema/pipeline.json", "/schema/gate.json"] {
             let answer = test::call_service(&app, test::TestRequest::get().uri(path).to_request()).await;
-            assert_eq!(answer.headers()["content-type"], "application/schema+json");
+            assert_eq!(answer.headers().get("content-type").unwrap(), "application/schema+json");
             let schema: serde_json::Value = test::read_body_json(answer).await;
             assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema", "{path}");
         }
