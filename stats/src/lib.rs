@@ -3,6 +3,7 @@
 //! The unit of replication is a process or a seed. Steps inside one run are not independent and never count.
 
 pub mod bootstrap;
+pub mod bucket;
 pub mod describe;
 mod error;
 pub mod mann_whitney;

@@ -14,6 +14,23 @@ pub mod model_view;
 pub mod notify;
 pub mod pool;
 pub mod promotion;
+pub mod experiment;
+pub mod experiment_search;
+pub mod fence;
+pub mod metric;
+pub mod run;
+pub mod run_search;
+pub mod search_sql;
 
 pub use error::{Error, Result};
 pub use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+
+/// Reads a stored text into its type.
+pub(crate) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(what: &'static str, text: &str) -> Result<T> {
+    text.parse().map_err(|error: T::Err| Error::Malformed { what, message: error.to_string() })
+}
+
+/// Keys and values as the two arrays that UNNEST takes.
+pub(crate) fn columns(pairs: &[sluice_domain::tracking::KeyValue]) -> (Vec<String>, Vec<String>) {
+    pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone())).unzip()
+}
