@@ -8,6 +8,8 @@ mod error;
 pub mod model;
 pub mod promotion;
 pub mod schema;
+pub mod fence;
+pub mod page;
 
 pub use context::{Actor, App, Settings};
 pub use error::{Error, Result};
