@@ -5,11 +5,11 @@ pub mod artifact;
 mod context;
 pub mod deployment;
 mod error;
+pub mod fence;
 pub mod model;
+pub mod page;
 pub mod promotion;
 pub mod schema;
-pub mod fence;
-pub mod page;
 
 pub use context::{Actor, App, Settings};
 pub use error::{Error, Result};
