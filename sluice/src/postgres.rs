@@ -172,10 +172,9 @@ fn find_binaries() -> anyhow::Result<PathBuf> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     for folder in std::env::split_paths(&path) {
-        if let Ok(initdb) = fs::canonicalize(folder.join("initdb")) {
-            if let Some(bin) = initdb.parent().filter(|bin| bin.join("postgres").exists()) {
-                return Ok(bin.to_owned());
-            }
+        let initdb = fs::canonicalize(folder.join("initdb")).unwrap_or_default();
+        if let Some(bin) = initdb.parent().filter(|bin| bin.join("postgres").exists()) {
+            return Ok(bin.to_owned());
         }
     }
     bail!("no Postgres found on PATH or in /usr/lib/postgresql: install it (Debian: apt-get install postgresql) or set DATABASE_URL")
