@@ -285,6 +285,8 @@ CREATE TABLE job_attempts (
     exit_code        integer,
     message          text NOT NULL DEFAULT '',
     steps            jsonb NOT NULL DEFAULT '[]',   -- [domain::runner::StepReport]
+    log_next         bigint NOT NULL DEFAULT 0,     -- number of the next log chunk
+    log_bytes        bigint NOT NULL DEFAULT 0,     -- size of the log so far
     lease_expires_at timestamptz NOT NULL,
     started_at       timestamptz NOT NULL,
     finished_at      timestamptz,

@@ -2,14 +2,21 @@
 //! binary, which know nothing of SQL. One module per aggregate; background work is a `tick` function.
 
 pub mod artifact;
+pub mod attempt;
 mod context;
 pub mod deployment;
 mod error;
 pub mod fence;
+pub mod job;
+pub mod job_log;
 pub mod model;
 pub mod page;
+pub mod pipeline;
 pub mod promotion;
+pub mod repository;
+pub mod runner;
 pub mod schema;
+pub mod trigger;
 
 pub use context::{Actor, App, Settings};
 pub use error::{Error, Result};
