@@ -213,7 +213,8 @@ async fn end_attempt(app: &App, db: &mut PgConnection, job: &JobRow, attempt: &A
         notify(db, &format!("run:{}", run_id.simple())).await?;
     }
     let action = if status == JobStatus::Queued { "job.requeued" } else { "job.finished" };
-    let detail = json!({ "attempt": attempt.attempt, "attempt_status": end.status, "status": status, "cause": end.cause, "message": end.message });
+    let detail =
+        json!({ "attempt": attempt.attempt, "attempt_status": end.status, "status": status, "cause": end.cause, "message": end.message });
     insert_audit(db, end.at, &actor(&attempt.runner), action, &format!("job:{}", job.id), &detail).await?;
     notify(db, &format!("job:{}", job.id)).await?;
     notify(db, &format!("log:{}", job.id)).await?;
@@ -237,15 +238,20 @@ async fn store_evidence(app: &App, db: &mut PgConnection, job: &JobRow, index: u
             onnx.uri = file.uri;
         }
         (_, kind) => {
-            return Err(Error::invalid(&field, format!("{field} is of kind {}, which a job of kind {kind} does not give", evidence.kind())));
+            return Err(Error::invalid(
+                &field,
+                format!("{field} is of kind {}, which a job of kind {kind} does not give", evidence.kind()),
+            ));
         }
     }
     let body = to_json(&evidence)?;
-    store::insert_evidence(db, job.id, job.attempt, evidence.kind(), &body, app.clock.now()).await.map_err(|error| match error.constraint() {
-        Some("evidence_job_id_attempt_kind_key") => {
-            Error::invalid(&field, format!("{field} is a second piece of kind {}, one is allowed", evidence.kind()))
+    store::insert_evidence(db, job.id, job.attempt, evidence.kind(), &body, app.clock.now()).await.map_err(|error| {
+        match error.constraint() {
+            Some("evidence_job_id_attempt_kind_key") => {
+                Error::invalid(&field, format!("{field} is a second piece of kind {}, one is allowed", evidence.kind()))
+            }
+            _ => error.into(),
         }
-        _ => error.into(),
     })
 }
 
@@ -275,7 +281,8 @@ fn check_live(app: &App, row: &AttemptRow) -> Result<()> {
 }
 
 fn stale(row: &AttemptRow) -> Error {
-    let state = if *row.status == AttemptStatus::Running { "its lease has expired".to_owned() } else { format!("it is {} already", *row.status) };
+    let state =
+        if *row.status == AttemptStatus::Running { "its lease has expired".to_owned() } else { format!("it is {} already", *row.status) };
     Error::StaleAttempt(format!("attempt {} of job {} takes no more writes: {state}", row.attempt, row.job_id))
 }
 
@@ -284,7 +291,10 @@ fn check_result(result: &JobResult) -> Result<()> {
         (AttemptStatus::Succeeded, None) | (AttemptStatus::Cancelled, Some(Cause::Cancelled)) => {}
         (AttemptStatus::Failed, Some(cause)) if !matches!(cause, Cause::Cancelled | Cause::Lost) => {}
         (AttemptStatus::Running | AttemptStatus::Lost, _) => {
-            return Err(Error::invalid("status", format!("status {} is not a result: expected succeeded, failed or cancelled", result.status)));
+            return Err(Error::invalid(
+                "status",
+                format!("status {} is not a result: expected succeeded, failed or cancelled", result.status),
+            ));
         }
         (status, cause) => {
             let cause = cause.map_or("null", Cause::as_str);
@@ -297,7 +307,10 @@ fn check_result(result: &JobResult) -> Result<()> {
     check_text("message", &result.message, MAX_MESSAGE_BYTES)?;
     check_steps(&result.steps)?;
     if result.evidence.len() > 2 {
-        return Err(Error::invalid("evidence", format!("evidence: {} pieces given, at most one of each kind is allowed", result.evidence.len())));
+        return Err(Error::invalid(
+            "evidence",
+            format!("evidence: {} pieces given, at most one of each kind is allowed", result.evidence.len()),
+        ));
     }
     let body = to_json(&result.evidence)?;
     if holds_nul(&body) {
@@ -314,7 +327,8 @@ fn check_steps(steps: &[StepReport]) -> Result<()> {
         check_text(&format!("steps[{index}].name"), &step.name, 100)?;
         if !matches!(step.status.as_str(), "running" | "succeeded" | "failed" | "skipped") {
             let field = format!("steps[{index}].status");
-            let message = format!("{field} {:?} must be running, succeeded, failed or skipped", step.status.chars().take(40).collect::<String>());
+            let message =
+                format!("{field} {:?} must be running, succeeded, failed or skipped", step.status.chars().take(40).collect::<String>());
             return Err(Error::invalid(&field, message));
         }
     }

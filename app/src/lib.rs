@@ -7,6 +7,7 @@ mod context;
 pub mod deployment;
 mod error;
 pub mod fence;
+pub mod git;
 pub mod job;
 pub mod job_log;
 pub mod model;

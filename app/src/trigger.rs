@@ -121,13 +121,11 @@ async fn consider(folder: PathBuf, repository: String, branch: String, sha: Stri
         let commit = sluice_vcs::repository::commit_info(&folder, &sha)?;
         let wish = match read_text(&folder, &sha, PIPELINE_FILE) {
             Ok(None) => Wish::Nothing,
-            Ok(Some(source)) => {
-                match sluice_ci::plan(&source, &repository, &|path| read_text(&folder, &sha, path).unwrap_or_default()) {
-                    Ok(pipeline) if pipeline.runs_on_branch(&branch) => Wish::Planned(Box::new(pipeline.plan)),
-                    Ok(_) => Wish::Nothing,
-                    Err(errors) => Wish::Broken(errors),
-                }
-            }
+            Ok(Some(source)) => match sluice_ci::plan(&source, &repository, &|path| read_text(&folder, &sha, path).unwrap_or_default()) {
+                Ok(pipeline) if pipeline.runs_on_branch(&branch) => Wish::Planned(Box::new(pipeline.plan)),
+                Ok(_) => Wish::Nothing,
+                Err(errors) => Wish::Broken(errors),
+            },
             Err(message) => Wish::Broken(vec![FileError {
                 file: PIPELINE_FILE.to_owned(),
                 message,

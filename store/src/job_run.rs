@@ -26,9 +26,8 @@ pub async fn ensure_experiment(db: &mut PgConnection, name: &str, at: DateTime<U
         return Ok(id);
     }
     // the id is part of the location, so it is drawn first; a racing creator's row wins
-    let id = sqlx::query_scalar!(r#"SELECT nextval(pg_get_serial_sequence('experiments', 'id'))::integer AS "id!""#)
-        .fetch_one(&mut *db)
-        .await?;
+    let id =
+        sqlx::query_scalar!(r#"SELECT nextval(pg_get_serial_sequence('experiments', 'id'))::integer AS "id!""#).fetch_one(&mut *db).await?;
     Ok(sqlx::query_scalar!(
         "INSERT INTO experiments (id, name, artifact_location, created_at, updated_at) VALUES ($1, $2, $3, $4, $4)
          ON CONFLICT (name) DO UPDATE SET updated_at = experiments.updated_at RETURNING id",
@@ -46,9 +45,8 @@ pub async fn ensure_experiment(db: &mut PgConnection, name: &str, at: DateTime<U
 /// # Errors
 /// When the database fails.
 pub async fn insert_job_run(db: &mut PgConnection, run: &NewJobRun<'_>) -> Result<()> {
-    let location = sqlx::query_scalar!("SELECT artifact_location FROM experiments WHERE id = $1", run.experiment_id)
-        .fetch_one(&mut *db)
-        .await?;
+    let location =
+        sqlx::query_scalar!("SELECT artifact_location FROM experiments WHERE id = $1", run.experiment_id).fetch_one(&mut *db).await?;
     sqlx::query!(
         "INSERT INTO runs (id, experiment_id, name, user_id, status, start_time_ms, artifact_uri, created_at)
          VALUES ($1, $2, $3, 'sluice', 'RUNNING', $4, $5, $6)",

@@ -111,14 +111,9 @@ pub async fn lock_pipeline(db: &mut PgConnection, id: i64) -> Result<PipelineRow
 /// # Errors
 /// When the database fails.
 pub async fn find_pipeline_of_tip(db: &mut PgConnection, repository_id: i64, branch: &str, sha: &str) -> Result<Option<PipelineRow>> {
-    Ok(pipelines!(
-        "WHERE p.repository_id = $1 AND p.branch = $2 AND p.sha = $3 ORDER BY p.id DESC LIMIT 1",
-        repository_id,
-        branch,
-        sha
-    )
-    .fetch_optional(db)
-    .await?)
+    Ok(pipelines!("WHERE p.repository_id = $1 AND p.branch = $2 AND p.sha = $3 ORDER BY p.id DESC LIMIT 1", repository_id, branch, sha)
+        .fetch_optional(db)
+        .await?)
 }
 
 /// Lists pipelines, newest first.

@@ -65,7 +65,10 @@ pub fn commit_info(folder: &Path, sha: &str) -> Result<CommitInfo> {
     let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
     let author = commit.author();
     let author = format!("{} <{}>", String::from_utf8_lossy(author.name_bytes()), String::from_utf8_lossy(author.email_bytes()));
-    Ok(CommitInfo { subject: one_line(message.lines().find(|line| !line.trim().is_empty()).unwrap_or_default()), author: one_line(&author) })
+    Ok(CommitInfo {
+        subject: one_line(message.lines().find(|line| !line.trim().is_empty()).unwrap_or_default()),
+        author: one_line(&author),
+    })
 }
 
 fn one_line(text: &str) -> String {

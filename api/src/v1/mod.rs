@@ -1,13 +1,39 @@
-//! The native API below `/api/v1`. One module per area; `docs/API.md` lists the routes.
+//! Sluice's own API under `/api/v1` (see `docs/API.md`).
 
 mod deployments;
+mod events;
 mod gates;
 pub mod input;
+mod jobs;
 mod models;
+mod pipelines;
+mod repositories;
+mod runner;
 
-use actix_web::web;
+use actix_web::{HttpResponse, ResponseError as _, web};
+use sluice_app::Error;
 
-/// Adds every native route.
+use crate::problem::Problem;
+
+/// What handlers give.
+pub(crate) type Answer = Result<HttpResponse, Problem>;
+
+/// Adds the routes.
 pub fn configure(config: &mut web::ServiceConfig) {
-    config.service(web::scope("/api/v1").configure(models::configure).configure(gates::configure).configure(deployments::configure));
+    config.service(
+        web::scope("/api/v1")
+            .configure(repositories::configure)
+            .configure(pipelines::configure)
+            .configure(jobs::configure)
+            .configure(runner::configure)
+            .configure(events::configure)
+            .configure(models::configure)
+            .configure(gates::configure)
+            .configure(deployments::configure)
+            .default_service(web::to(unknown)),
+    );
+}
+
+async fn unknown(request: actix_web::HttpRequest) -> HttpResponse {
+    Problem(Error::NotFound(format!("there is no {} {}", request.method(), request.path()))).error_response()
 }
