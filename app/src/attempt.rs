@@ -1,6 +1,8 @@
 //! What a runner says about its attempt: renewals, log chunks, output files, the result. Every write is
 //! fenced: it must carry the attempt's token while the attempt's lease lasts.
 
+use std::time::Duration;
+
 use serde_json::json;
 use sluice_domain::{
     evidence::Evidence,
@@ -18,6 +20,8 @@ use sluice_store::{
     pipeline::lock_pipeline,
     runner::update_runner_seen,
 };
+
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     App, Error, Result,
@@ -182,6 +186,32 @@ pub async fn expire_leases(app: &App) -> Result<usize> {
         commit(tx).await?;
     }
     Ok(ended)
+}
+
+/// Gives every running attempt a fresh lease. For the start of the server: while it was down no runner could
+/// renew, and their work shall not be lost for that.
+///
+/// # Errors
+/// When the database fails.
+pub async fn extend_leases(app: &App) -> Result<()> {
+    let mut db = app.connection().await?;
+    Ok(store::extend_running_leases(&mut db, app.clock.now() + lease(app)).await?)
+}
+
+/// Runs [`expire_leases`] until `shutdown`.
+pub async fn run(app: App, shutdown: CancellationToken) {
+    let pause = (app.settings.lease / 4).clamp(Duration::from_millis(100), Duration::from_secs(2));
+    while !shutdown.is_cancelled() {
+        match expire_leases(&app).await {
+            Ok(0) => {}
+            Ok(ended) => tracing::warn!(ended, "leases expired"),
+            Err(error) => tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), "leases could not be looked at"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
 }
 
 /// Writes how an attempt ended and what that means for its job and the job's run. The caller holds the row

@@ -15,7 +15,9 @@ use sluice_store::{
 
 use crate::{
     App, Error, Result,
+    deployment::{Deployment, find_deployment_of_pipeline},
     job::{self, Job},
+    promotion::{Promotion, find_promotion_of_pipeline},
 };
 
 /// A pipeline, as shown to users.
@@ -36,6 +38,10 @@ pub struct Pipeline {
     pub created_at: DateTime<Utc>,
     pub finished_at: Option<DateTime<Utc>>,
     pub jobs: Vec<Job>,
+    /// Its request to move an alias. Not in lists.
+    pub promotion: Option<Promotion>,
+    /// What that led to. Not in lists.
+    pub deployment: Option<Deployment>,
 }
 
 /// The page of a pipeline.
@@ -52,7 +58,11 @@ pub async fn get_pipeline(app: &App, id: i64) -> Result<Pipeline> {
     let mut db = app.connection().await?;
     let row = store::get_pipeline(&mut db, id).await?;
     let mut views = views(app, &mut db, vec![row]).await?;
-    views.pop().ok_or_else(|| Error::NotFound(format!("pipeline {id} not found")))
+    drop(db);
+    let mut view = views.pop().ok_or_else(|| Error::NotFound(format!("pipeline {id} not found")))?;
+    view.promotion = find_promotion_of_pipeline(app, id).await?;
+    view.deployment = find_deployment_of_pipeline(app, id).await?;
+    Ok(view)
 }
 
 /// Lists pipelines, newest first.
@@ -89,6 +99,8 @@ async fn views(app: &App, db: &mut PgConnection, rows: Vec<PipelineRow>) -> Resu
                 created_at: row.created_at,
                 finished_at: row.finished_at,
                 jobs: jobs.remove(&row.id).unwrap_or_default(),
+                promotion: None,
+                deployment: None,
             })
         })
         .collect()

@@ -4,7 +4,10 @@
 //! repository's row lock, and notes the new tips in the transaction that makes their pipelines: concurrent
 //! scans and a crash between push and scan neither lose nor double a pipeline.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::json;
 use sluice_ci::{FileError, PIPELINE_FILE};
@@ -21,6 +24,8 @@ use sluice_store::{
     repository as store,
 };
 use sluice_vcs::repository::CommitInfo;
+
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Actor, App, Error, Result,
@@ -93,6 +98,23 @@ pub async fn scan_all(app: &App) -> Result<usize> {
                 Err(error @ Error::Unavailable(_)) => return Err(error),
                 Err(error) => tracing::error!(repository.name, error = ?error, "branches not scanned"),
             }
+        }
+    }
+}
+
+/// Scans every repository now, for what a crash left undone, and then once a minute until `shutdown`.
+pub async fn run(app: App, shutdown: CancellationToken) {
+    while !shutdown.is_cancelled() {
+        let pause = match scan_all(&app).await {
+            Ok(_) => Duration::from_secs(60),
+            Err(error) => {
+                tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), "repositories could not be scanned");
+                Duration::from_secs(2)
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = shutdown.cancelled() => {}
         }
     }
 }

@@ -88,6 +88,7 @@ impl Server {
             notices: tokio::sync::broadcast::channel(1024).0,
         };
 
+        sluice_app::attempt::extend_leases(&app).await?;
         let stop = CancellationToken::new();
         let mut loops = tokio::task::JoinSet::new();
         let roots = if args.runtime_roots.is_empty() { vec![crate::up::default_cache()] } else { args.runtime_roots.clone() };
@@ -159,6 +160,8 @@ fn spawn_loops(loops: &mut tokio::task::JoinSet<()>, app: &App, deployments: &De
     loops.spawn(async move { tokio::select! { () = relay_notices(listener) => {}, () = token.cancelled() => {} } });
     loops.spawn(sluice_app::promotion::run(app.clone(), stop.clone()));
     loops.spawn(deployments.clone().run(stop.clone()));
+    loops.spawn(sluice_app::attempt::run(app.clone(), stop.clone()));
+    loops.spawn(sluice_app::trigger::run(app.clone(), stop.clone()));
 }
 
 /// Fans the database's notices out inside this process, for long-polls and event streams.

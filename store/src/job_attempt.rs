@@ -141,6 +141,17 @@ pub async fn update_attempt_renewed(
     Ok(())
 }
 
+/// Gives every running attempt a lease until `lease_expires_at`, unless its own lasts longer.
+///
+/// # Errors
+/// When the database fails.
+pub async fn extend_running_leases(db: &mut PgConnection, lease_expires_at: DateTime<Utc>) -> Result<()> {
+    sqlx::query!("UPDATE job_attempts SET lease_expires_at = $1 WHERE status = 'running' AND lease_expires_at < $1", lease_expires_at)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
 /// How an attempt ended.
 #[derive(Debug, Clone)]
 pub struct AttemptEnd<'a> {

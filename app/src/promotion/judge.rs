@@ -156,7 +156,7 @@ async fn close(app: &App, db: &mut PgConnection, row: &PromotionRow, status: Pro
 /// Settles the pipeline and tells everyone who watches.
 async fn announce(app: &App, db: &mut PgConnection, row: &PromotionRow) -> Result<()> {
     notify(db, &format!("promotion:{}", row.id)).await?;
-    notify(db, &format!("pipeline:{}", row.pipeline_id)).await?;
+    crate::pipeline::settle(app, db, row.pipeline_id).await?;
     Ok(())
 }
 
