@@ -18,8 +18,7 @@ use sluice_store::{
     job_attempt::{AttemptRow, list_attempts, list_outputs},
     job_run::update_job_run_ended,
     notify::notify,
-    pipeline::lock_pipeline,
-    promotion::reopen_promotion_of_pipeline,
+    pipeline::{lock_pipeline, reopen_promotion},
     runner::{RunnerRow, list_runners},
 };
 
@@ -279,7 +278,7 @@ pub async fn retry_job(app: &App, actor: &Actor, id: i64) -> Result<Job> {
             notify(&mut tx, &format!("job:{}", job.id)).await?;
         }
     }
-    reopen_promotion_of_pipeline(&mut tx, pipeline_id).await?;
+    reopen_promotion(&mut tx, pipeline_id).await?;
     insert_audit(&mut tx, now, &actor.0, "job.retried", &format!("job:{id}"), &json!({ "attempts": row.attempt })).await?;
     notify(&mut tx, &format!("job:{id}")).await?;
     advance(app, &mut tx, pipeline_id).await?;

@@ -202,6 +202,20 @@ pub async fn find_promotion_state(db: &mut PgConnection, pipeline_id: i64) -> Re
     .await?)
 }
 
+/// A cancelled promotion waits again, because a job of its pipeline is tried again. No-op otherwise.
+///
+/// # Errors
+/// When the database fails.
+pub async fn reopen_promotion(db: &mut PgConnection, pipeline_id: i64) -> Result<()> {
+    sqlx::query!(
+        "UPDATE promotions SET status = 'waiting', reason = '', finished_at = NULL WHERE pipeline_id = $1 AND status = 'cancelled'",
+        pipeline_id
+    )
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
 fn not_found(id: i64) -> Error {
     Error::NotFound { kind: "pipeline", key: id.to_string() }
 }
