@@ -70,17 +70,18 @@ mod tests {
         Error::Api(ApiError::parse(status, None, b""))
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn passing_faults_are_repeated_and_refusals_are_not() {
+        let policy = RetryPolicy { first_delay: Duration::from_millis(1), ..RetryPolicy::default() };
         let mut calls = 0;
-        let answer = retry(RetryPolicy::default(), "test", || {
+        let answer = retry(policy, "test", || {
             calls += 1;
             std::future::ready(if calls < 3 { Err(refused(503)) } else { Ok(calls) })
         })
         .await;
         assert_eq!(answer.unwrap(), 3);
         let mut calls = 0;
-        let answer: Result<()> = retry(RetryPolicy::default(), "test", || {
+        let answer: Result<()> = retry(policy, "test", || {
             calls += 1;
             std::future::ready(Err(refused(409)))
         })

@@ -39,8 +39,8 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> anyhow::R
     let _lock = lock.with_context(|| format!("another runner works in {}", config.work_dir.display()))?;
     let runner_id = stable_id(&config.work_dir)?;
     let containment = {
-        let cgroups = config.cgroups;
-        tokio::task::spawn_blocking(move || Containment::new(&runner_id, cgroups)).await??
+        let (cgroups, exclusive) = (config.cgroups, config.exclusive);
+        tokio::task::spawn_blocking(move || Containment::new(&runner_id, cgroups, exclusive)).await??
     };
     // The strays that may have used them are gone.
     workspace::remove(&workspace::jobs_dir(&config.work_dir))?;

@@ -28,6 +28,8 @@ pub struct RunnerConfig {
     pub python: Option<PathBuf>,
     /// Whether control groups may be used where they work. Off: jobs are held by `/proc` alone.
     pub cgroups: bool,
+    /// Whether this process starts no children of its own beside those of jobs (see `Containment::new`).
+    pub exclusive: bool,
     /// Variables of this machine that jobs or their set-up may see.
     pub host: HostEnvironment,
 }
@@ -47,6 +49,7 @@ impl RunnerConfig {
             grace: Duration::from_secs(10),
             python: host.python.clone(),
             cgroups: true,
+            exclusive: true,
             host,
         }
     }

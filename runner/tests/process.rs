@@ -17,10 +17,10 @@ use sluice_runner::{
 const GRACE: Duration = Duration::from_millis(400);
 
 /// Like torchrun: workers in sessions of their own, one of which ignores SIGTERM; and one that also hides its
-/// environment and loses its parent.
+/// environment and loses its parent after a while.
 const TREE: &str = r#"
 for i in 1 2; do setsid bash -c 'trap "" TERM; echo $$ > "$0"; while :; do sleep 0.05; done' worker$i & done
-(env -i setsid bash -c 'trap "" TERM; echo $$ > hidden; while :; do sleep 0.05; done' &)
+bash -c 'env -i setsid bash -c "trap \"\" TERM; echo \$\$ > hidden; while :; do sleep 0.05; done" & while [ ! -e known ]; do sleep 0.02; done' &
 echo $$ > main
 wait
 "#;
@@ -32,7 +32,7 @@ struct Bench {
 
 impl Bench {
     fn new(id: &str, cgroups: bool) -> Self {
-        let containment = Containment::new(&format!("{id}-{}", std::process::id()), cgroups).unwrap();
+        let containment = Containment::new(&format!("{id}-{}", std::process::id()), cgroups, false).unwrap();
         Self { folder: tempfile::tempdir().unwrap(), containment }
     }
 
@@ -43,6 +43,11 @@ impl Bench {
         ]);
         Command { program: "bash".into(), args: ["-c", script].map(OsString::from).into(), cwd: self.folder.path().to_owned(), env }
     }
+}
+
+fn parent_of(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.split_ascii_whitespace().nth(1)?.parse().ok()).unwrap_or_default()
 }
 
 fn is_alive(pid: i32) -> bool {
@@ -91,6 +96,9 @@ async fn a_stubborn_tree_ends(bench: Bench) {
     })
     .await
     .unwrap();
+    std::fs::write(folder.join("known"), "").unwrap();
+    let hidden = pids[3];
+    wait_until("the hidden one is an orphan", || parent_of(hidden) == std::process::id().cast_signed()).await;
     assert!(pids.iter().all(|pid| is_alive(*pid)));
     let started = Instant::now();
     canceller.request(StopReason::Cancelled);
@@ -179,7 +187,7 @@ async fn strays_of_an_earlier_incarnation_end_at_start() {
     let id = format!("strays-{}", std::process::id());
     let mut stray = std::process::Command::new("sleep").arg("1000").env(RUNNER_MARKER, &id).process_group(0).spawn().unwrap();
     let mut other = std::process::Command::new("sleep").arg("1000").env(RUNNER_MARKER, "somebody-else").spawn().unwrap();
-    let containment = Containment::new(&id, true).unwrap();
+    let containment = Containment::new(&id, true, false).unwrap();
     assert!(!is_alive(stray.id().cast_signed()));
     assert!(is_alive(other.id().cast_signed()), "another runner's process is left alone");
     drop(containment);

@@ -4,7 +4,10 @@ use std::{
     collections::BTreeSet,
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,6 +27,8 @@ pub struct Containment {
     runner_id: String,
     /// Group below which each job gets its own; `None`: through `/proc`.
     cgroup_root: Option<PathBuf>,
+    adopts: bool,
+    scopes: AtomicUsize,
 }
 
 /// Children of this process that have a waiter. Locked while a child is started, so that no reaping comes between.
@@ -36,9 +41,12 @@ pub(super) fn owned() -> MutexGuard<'static, BTreeSet<i32>> {
 impl Containment {
     /// Takes hold: finds out which way works here and ends strays that an earlier incarnation of this runner left.
     ///
+    /// `exclusive` says that this process starts no children but those of jobs. Then an orphan that carries no marker
+    /// can only be a job's; while a single job runs it is ended with it.
+    ///
     /// # Errors
     /// When this process cannot become the reaper of orphans.
-    pub fn new(runner_id: &str, allow_cgroups: bool) -> io::Result<Arc<Self>> {
+    pub fn new(runner_id: &str, allow_cgroups: bool, exclusive: bool) -> io::Result<Arc<Self>> {
         // Orphans of jobs come to us instead of to init: they stay findable, and their remains are collected.
         set_child_subreaper(Some(Pid::INIT))?;
         let cgroup_root = if allow_cgroups { cgroup::find_root(runner_id) } else { None };
@@ -53,7 +61,7 @@ impl Containment {
         }
         let way = cgroup_root.as_ref().map_or_else(|| "process tree".to_owned(), |root| format!("control group {}", root.display()));
         tracing::debug!(%way, "jobs are contained");
-        Ok(Arc::new(Self { runner_id: runner_id.to_owned(), cgroup_root }))
+        Ok(Arc::new(Self { runner_id: runner_id.to_owned(), cgroup_root, adopts: exclusive, scopes: AtomicUsize::new(0) }))
     }
 
     /// The value of [`super::RUNNER_MARKER`].
@@ -75,6 +83,7 @@ impl Containment {
     pub fn scope(self: &Arc<Self>, job: &str) -> io::Result<Scope> {
         let cgroup = self.cgroup_root.as_deref().map(|root| Cgroup::create(root, job)).transpose()?;
         let membership = Membership { runner_id: self.runner_id.clone(), job: Some(job.to_owned()), ..Membership::default() };
+        self.scopes.fetch_add(1, Ordering::SeqCst);
         Ok(Scope { containment: Arc::clone(self), cgroup, membership: Mutex::new(membership) })
     }
 }
@@ -143,7 +152,10 @@ impl Scope {
         let ended = match &self.cgroup {
             Some(cgroup) => cgroup.kill(KILL_LIMIT),
             None => {
-                let snapshot = self.membership().clone();
+                let mut snapshot = self.membership().clone();
+                if self.containment.adopts && self.containment.scopes.load(Ordering::SeqCst) == 1 {
+                    snapshot.seen.extend(tree::adopted(&owned()));
+                }
                 let ended = snapshot.kill(KILL_LIMIT).map(|_| ());
                 self.membership().seen.clear();
                 ended
@@ -177,5 +189,6 @@ impl Drop for Scope {
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
+        self.containment.scopes.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -142,6 +142,13 @@ fn kill(process: ProcessId) -> bool {
     read_stat(process.pid).is_some_and(|stat| stat.id == process) && pidfd_send_signal(&handle, Signal::KILL).is_ok()
 }
 
+/// Living children of this process that it did not start.
+pub fn adopted(owned: &BTreeSet<i32>) -> Vec<ProcessId> {
+    let own = std::process::id().cast_signed();
+    let orphans = all().into_iter().filter(|process| process.parent == own && process.is_alive() && !owned.contains(&process.id.pid));
+    orphans.map(|process| process.id).collect()
+}
+
 /// Collects dead orphans that became children of this process, except those in `owned`, which have a waiter.
 pub fn reap_orphans(owned: &BTreeSet<i32>) {
     let own = std::process::id().cast_signed();
