@@ -339,10 +339,10 @@ fn check_value(rule: &'static EntityRule, key: &str, key_rule: KeyRule, operator
     if !key_rule.operators.contains(&operator) {
         let valid: Vec<_> = key_rule.operators.iter().map(|known| format!("'{}'", known.as_str())).collect();
         return refuse(format!(
-            "Invalid comparator '{}' for {} '{key}': not one of '{{{}}}'",
+            "Invalid comparator '{}' not one of '{{{}}}' ({} '{key}')",
             operator.as_str(),
-            rule.entity.as_str(),
-            valid.join(", ")
+            valid.join(", "),
+            rule.entity.as_str()
         ));
     }
     match (key_rule.kind, value) {
