@@ -47,29 +47,6 @@ pub async fn insert_experiment(db: &mut PgConnection, name: &str, artifact_locat
     .await?)
 }
 
-/// The id of the experiment of this name, which is added when there is none. A deleted one is returned as it is.
-///
-/// # Errors
-/// When the database fails.
-pub async fn ensure_experiment(db: &mut PgConnection, name: &str, at: DateTime<Utc>) -> Result<i32> {
-    let found = sqlx::query_scalar!("SELECT id FROM experiments WHERE name = $1", name).fetch_optional(&mut *db).await?;
-    if let Some(id) = found {
-        return Ok(id);
-    }
-    // Somebody else may add it at the same moment: the update makes RETURNING give theirs.
-    Ok(sqlx::query_scalar!(
-        "WITH new AS (SELECT nextval(pg_get_serial_sequence('experiments', 'id'))::integer AS id)
-         INSERT INTO experiments (id, name, artifact_location, created_at, updated_at)
-         SELECT id, $1, 'mlflow-artifacts:/' || id, $2, $2 FROM new
-         ON CONFLICT (name) DO UPDATE SET name = EXCLUDED.name
-         RETURNING id",
-        name,
-        at
-    )
-    .fetch_one(db)
-    .await?)
-}
-
 /// An experiment by id, deleted or not.
 ///
 /// # Errors

@@ -3,7 +3,12 @@
 
 pub mod args;
 pub mod artifacts;
+mod experiments;
 pub mod file_answer;
+mod logging;
+mod metrics;
+mod runs;
+pub mod wire;
 
 use actix_web::{FromRequest, HttpRequest, HttpResponse, dev::Payload, http::header, web};
 use futures_util::future::{Ready, ready};
@@ -27,6 +32,10 @@ pub fn configure(config: &mut web::ServiceConfig) {
                 web::scope(&format!("{prefix}/2.0/mlflow"))
                     // one line per module of routes, relative to `/api/2.0/mlflow`
                     .configure(artifacts::configure)
+                    .configure(experiments::configure)
+                    .configure(logging::configure)
+                    .configure(metrics::configure)
+                    .configure(runs::configure)
                     .default_service(web::to(unknown_endpoint)),
             )
             .service(
