@@ -11,8 +11,8 @@ use actix_web::{
 use serde_json::json;
 use sluice_app::deployment::{Deployments, Endpoint, ServeError};
 
-/// Largest inference request.
-const BODY_LIMIT: usize = 64 * 1024 * 1024;
+/// Largest inference request; the model server's own limit.
+const BODY_LIMIT: usize = 16 * 1024 * 1024;
 const DEFAULT_ENVIRONMENT: &str = "production";
 
 /// Adds the `/v2` routes. The application data must hold `web::Data<Deployments>`.

@@ -119,9 +119,7 @@ pub(super) async fn start(client: &reqwest::Client, launch: Launch<'_>) -> Resul
         .spawn()
         .map_err(|error| StartError::Failed(format!("{} could not be started: {error}", launch.executable.display())))?;
     let last_line = Arc::new(Mutex::new(String::new()));
-    if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(keep_last_line(stderr, row.id, Arc::clone(&last_line)));
-    }
+    let stderr = child.stderr.take().map(|stderr| tokio::spawn(keep_last_line(stderr, row.id, Arc::clone(&last_line))));
     let instance = Instance {
         deployment_id: row.id,
         version: row.version,
@@ -150,8 +148,15 @@ pub(super) async fn start(client: &reqwest::Client, launch: Launch<'_>) -> Resul
         }
         Err(problem) => {
             instance.stop().await;
-            let line = last_line.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let line = if line.is_empty() { problem } else { format!("{problem}: {line}") };
+            // the process is gone, so its last words are on their way
+            if let Some(stderr) = stderr {
+                let _ = timeout(Duration::from_secs(1), stderr).await;
+            }
+            let said = last_line.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let line = match said.strip_prefix("sluice: ").unwrap_or(&said) {
+                "" => problem,
+                said => said.to_owned(),
+            };
             Err(StartError::Failed(line))
         }
     }
@@ -209,8 +214,11 @@ async fn wait_ready(client: &reqwest::Client, ready_file: &Path) -> SocketAddr {
     }
 }
 
-/// `HOST:PORT`, also as an HTTP URL.
+/// The ready file is one JSON object, `{"port": N, "pid": N}`.
 fn parse_address(text: &str) -> Option<SocketAddr> {
-    let text = text.trim();
-    text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/').parse().ok()
+    #[derive(serde::Deserialize)]
+    struct Ready {
+        port: u16,
+    }
+    serde_json::from_str::<Ready>(text).ok().map(|ready| SocketAddr::from(([127, 0, 0, 1], ready.port)))
 }
