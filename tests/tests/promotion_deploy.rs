@@ -25,7 +25,7 @@ async fn an_artifact_that_was_replaced_after_the_gate_is_not_deployed() {
     assert_eq!(audit(&server).await.last().map(String::as_str), Some("deployment.failed"));
 
     upload(&server, &path, &onnx_model(2.0)).await;
-    server.post("/api/v1/deployments", &body).await.expect(202);
+    assert_eq!(server.post("/api/v1/deployments", &body).await.status, 202);
     assert_eq!(newest_deployment(&server).await["status"], "serving", "the gated bytes are deployed again");
 }
 
@@ -64,7 +64,8 @@ async fn rollback_returns_to_the_previous_champion() {
 
     ship(&server, &Candidate::new(5.0, Some(1))).await;
     assert_eq!(predict(&server).await, (50.0, "3".to_owned()));
-    server.post("/api/v1/models/digits/rollback", &json!({ "alias": "champion", "environment": "production" })).await.expect(200);
+    let body = json!({ "alias": "champion", "environment": "production" });
+    assert_eq!(server.post("/api/v1/models/digits/rollback", &body).await.status, 200);
     assert_eq!(champion(&server).await, Some(1), "the version that was rolled back from is not returned to");
 }
 

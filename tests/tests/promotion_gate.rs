@@ -140,6 +140,25 @@ async fn of_candidates_that_beat_the_same_champion_at_once_one_is_promoted() {
 }
 
 #[tokio::test]
+async fn of_two_first_versions_approved_at_once_one_becomes_champion() {
+    let server = server().await;
+    for factor in [2.0, 3.0] {
+        let pipeline = finish_pipeline(&server, &Candidate::new(factor, None)).await;
+        assert_eq!(decision(&server, pipeline).await.0, "waiting_approval");
+    }
+    let body = json!({ "alias": "champion" });
+    let (first, second) = tokio::join!(
+        server.post("/api/v1/models/digits/versions/1/approve", &body),
+        server.post("/api/v1/models/digits/versions/2/approve", &body)
+    );
+    let mut outcomes = [first.expect(200), second.expect(200)].map(|promotion| promotion["status"].as_str().expect("status").to_owned());
+    outcomes.sort();
+    assert_eq!(outcomes, ["blocked", "promoted"], "the second one was compared with nobody and must be compared with the first");
+    let moves: i64 = sqlx::query_scalar("SELECT count(*) FROM model_alias_moves").fetch_one(&server.pool).await.expect("moves");
+    assert_eq!(moves, 1);
+}
+
+#[tokio::test]
 async fn bad_requests_name_what_is_wrong() {
     let server = server().await;
     ship(&server, &Candidate::new(2.0, None)).await;

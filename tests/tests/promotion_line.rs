@@ -231,7 +231,7 @@ pub async fn finish_pipeline(server: &TestServer, candidate: &Candidate) -> i64 
 /// Stores bytes as an artifact, over whatever was there, and gives their digest.
 pub async fn upload(server: &TestServer, path: &str, bytes: &[u8]) -> String {
     let stored = answer(server.request(Method::PUT, &format!("/api/2.0/mlflow-artifacts/artifacts/{path}")).body(bytes.to_vec())).await;
-    stored.expect(200);
+    assert_eq!(stored.status, 200, "{}", stored.body);
     sqlx::query_scalar("SELECT encode(sha256($1), 'hex')").bind(bytes).fetch_one(&server.pool).await.expect("digest")
 }
 
