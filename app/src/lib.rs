@@ -11,6 +11,7 @@ pub mod fence;
 pub mod git;
 pub mod job;
 pub mod job_log;
+pub mod job_output;
 pub mod logging;
 pub mod metric;
 pub mod model;

@@ -14,6 +14,7 @@ use sluice_domain::{
     plan::{JobSpec, Work},
     runner::{Assignment, ChampionInputs, Claim, InputFile, RegisterRunner, RegisteredRunner},
     state::{AttemptStatus, Cause, JobStatus, RunStatus},
+    tracking::JOB_TAG,
 };
 use sluice_store::{
     PgConnection,
@@ -230,8 +231,8 @@ async fn start_run(db: &mut PgConnection, pipeline: &PipelineRow, job: &JobRow, 
         ("mlflow.source.git.branch", pipeline.branch.clone()),
         ("sluice.repository", pipeline.repository.clone()),
         ("sluice.pipeline", pipeline.id.to_string()),
-        ("sluice.job", job.name.clone()),
-        ("sluice.job_id", job.id.to_string()),
+        (JOB_TAG, job.id.to_string()),
+        ("sluice.job_name", job.name.clone()),
     ]
     .map(|(key, value)| (key.to_owned(), value));
     let id = Uuid::new_v4();

@@ -6,9 +6,9 @@ use actix_web::{
 };
 use serde_json::json;
 use sluice_app::{
-    App, Result,
+    App, Error, Result,
     attempt::{self, AttemptRef},
-    runner,
+    job_output, runner,
 };
 use sluice_domain::runner::{AppendLogs, Claim, Claimed, JobResult, RegisterRunner, Renew};
 
@@ -24,6 +24,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
             web::scope("/runner/jobs/{job}/attempts/{attempt}")
                 .route("/renew", web::post().to(renew))
                 .route("/logs", web::post().to(logs))
+                .route("/outputs/{name}/{path:.*}", web::put().to(put_output))
                 .route("/result", web::post().to(result)),
         );
 }
@@ -52,6 +53,19 @@ async fn renew(app: Data<App>, path: Path<(String, String)>, request: HttpReques
 async fn logs(app: Data<App>, path: Path<(String, String)>, request: HttpRequest, Json(body): Json<AppendLogs>) -> Answer {
     let next = attempt::append_logs(&app, &who(&path, &request)?, body).await?;
     Ok(HttpResponse::Ok().json(json!({ "next": next })))
+}
+
+async fn put_output(app: Data<App>, path: Path<(String, String)>, request: HttpRequest, payload: web::Payload) -> Answer {
+    // decoded here, once, because a framework may keep some escapes
+    let raw = request.uri().path().split_once("/outputs/").unwrap_or_default().1;
+    let (name, file) = raw.split_once('/').unwrap_or((raw, ""));
+    let decode = |field: &str, text: &str| {
+        let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
+        decoded.map(std::borrow::Cow::into_owned).map_err(|_| Error::invalid(field, format!("{field} must be UTF-8 text, percent-encoded")))
+    };
+    let (name, file) = (decode("name", name)?, decode("path", file)?);
+    let stored = job_output::put_output(&app, &who(&path, &request)?, &name, &file, payload).await?;
+    Ok(HttpResponse::Ok().json(stored))
 }
 
 async fn result(app: Data<App>, path: Path<(String, String)>, request: HttpRequest, Json(body): Json<JobResult>) -> Answer {
