@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod postgres;
+mod runner;
 mod serve;
 mod server;
 mod signals;
@@ -39,6 +40,8 @@ enum Command {
     // its own --version is the model's
     #[command(disable_version_flag = true)]
     ServeModel(serve::ServeArgs),
+    /// Start one runner: it leases jobs from a server and runs them.
+    Runner(runner::RunnerArgs),
     /// Check pipeline files without a server.
     #[command(subcommand)]
     Ci(cli::CiCommand),
@@ -126,6 +129,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Up(args) => up::up(args).await,
+        Command::Runner(args) => runner::runner(args).await,
         Command::ServeModel(args) => serve::serve(args).await,
         Command::Server { args, database_url } => {
             let mut signals = signals::Signals::new()?;

@@ -5,7 +5,6 @@
 use std::{
     fs,
     path::PathBuf,
-    process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,7 +13,10 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use sluice_client::Client;
 
-use crate::{demo::Server, setup};
+use crate::{
+    setup,
+    up::{Clone, Server},
+};
 
 /// Options of `cargo xtask bench`.
 #[derive(Debug, clap::Args)]
@@ -156,20 +158,13 @@ async fn search(client: &Client) -> anyhow::Result<(f64, f64)> {
 async fn push_to_first_step(client: &Client) -> anyhow::Result<f64> {
     let repository = client.create_repository("bench", None).await?;
     let folder = tempfile::tempdir()?;
-    let git = |args: &[&str]| -> anyhow::Result<()> {
-        let output = Command::new("git").args(["-c", "user.name=bench", "-c", "user.email=bench@sluice.example"]).args(args).current_dir(folder.path()).output()?;
-        ensure!(output.status.success(), "git {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-        Ok(())
-    };
-    git(&["init", "--quiet", "--initial-branch", "main"])?;
-    git(&["remote", "add", "origin", &repository.git_url])?;
+    let clone = Clone::init(folder.path(), &repository.git_url)?;
     let mut times = Vec::new();
     for i in 0..5 {
         fs::write(folder.path().join(".sluice.yml"), format!("version: 1\njobs: {{ hello: {{ run: echo {i} }} }}\n"))?;
-        git(&["add", "--all"])?;
-        git(&["commit", "--quiet", "-m", "bench"])?;
+        clone.commit("bench")?;
         let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_millis() as i64;
-        git(&["push", "--quiet", "origin", "main"])?;
+        clone.push()?;
         let deadline = Instant::now() + Duration::from_secs(60);
         let started = loop {
             let newest = client.pipelines(Some("bench"), None, None, None, None).await?.items.into_iter().next().context("a pipeline")?;

@@ -4,7 +4,6 @@ use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -16,7 +15,10 @@ use sluice_client::{
 };
 use sluice_domain::state::{DeploymentStatus, JobStatus, PipelineStatus, Verdict};
 
-use crate::setup;
+use crate::{
+    setup,
+    up::{Clone, Server},
+};
 
 const MODEL: &str = "digits";
 const ALIAS: &str = "champion";
@@ -159,67 +161,11 @@ fn listen_address(wanted: &str) -> String {
     "127.0.0.1:0".to_owned()
 }
 
-/// `sluice up` as a child.
-#[derive(Debug)]
-pub struct Server {
-    pub child: Child,
-    pub url: String,
-}
-
-impl Server {
-    /// Starts it with the shared cache; returns once it answers.
-    ///
-    /// # Errors
-    /// When it does not answer within 60 s; the text holds its log.
-    pub fn start(sluice: &Path, data: &Path, listen: &str) -> anyhow::Result<Self> {
-        let url_file = data.join("url");
-        let log_path = data.join("sluice.log");
-        let log = fs::File::create(&log_path)?;
-        let mut child = Command::new(sluice)
-            .args(["up", "--listen", listen, "--data"])
-            .arg(data)
-            .arg("--cache")
-            .arg(setup::cache())
-            .arg("--url-file")
-            .arg(&url_file)
-            .env_remove("DATABASE_URL")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("starting sluice up")?;
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Ok(url) = fs::read_to_string(&url_file) {
-                return Ok(Self { child, url });
-            }
-            if let Some(status) = child.try_wait()? {
-                bail!("sluice up ended with {status}:\n{}", fs::read_to_string(&log_path).unwrap_or_default());
-            }
-            ensure!(Instant::now() < deadline, "sluice up did not answer within 60 s; see {}", log_path.display());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Stops it with SIGTERM and waits for its end.
-    ///
-    /// # Errors
-    /// When it does not end cleanly.
-    pub fn stop(&mut self) -> anyhow::Result<()> {
-        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
-        let status = self.child.wait()?;
-        ensure!(status.success(), "sluice up ended with {status}");
-        Ok(())
-    }
-}
-
 async fn pushes(url: &str, summary: &mut Summary) -> anyhow::Result<()> {
     let client = Client::new(url)?;
     let repository = client.create_repository(MODEL, None).await?;
     let folder = tempfile::tempdir()?;
-    let clone = Clone { folder: folder.path() };
-    clone.git(&["init", "--quiet", "--initial-branch", "main"])?;
-    clone.git(&["remote", "add", "origin", &repository.git_url])?;
+    let clone = Clone::init(folder.path(), &repository.git_url)?;
     let began = Instant::now();
     for (number, (part, expected)) in [("project", "promoted"), ("worse", "blocked"), ("better", "promoted")].into_iter().enumerate() {
         let push = push(&client, &clone, part, number + 1).await?;
@@ -229,36 +175,6 @@ async fn pushes(url: &str, summary: &mut Summary) -> anyhow::Result<()> {
         ensure!(push.outcome == expected, "push {} ended {} and not {expected}: {}", number + 1, push.outcome, push.reason);
     }
     Ok(())
-}
-
-struct Clone<'a> {
-    folder: &'a Path,
-}
-
-impl Clone<'_> {
-    fn git(&self, args: &[&str]) -> anyhow::Result<String> {
-        let output = Command::new("git")
-            .args(["-c", "user.name=Sluice demo", "-c", "user.email=demo@sluice.example", "-c", "commit.gpgsign=false"])
-            .args(args)
-            .current_dir(self.folder)
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .stdin(Stdio::null())
-            .output()
-            .context("running git")?;
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "git {} failed:\n{}", args.join(" "), text.trim());
-        Ok(text)
-    }
-
-    /// Lays the files of `part` over the clone and commits them with its message.
-    fn commit(&self, part: &str) -> anyhow::Result<String> {
-        let source = setup::root().join("demo").join(part);
-        copy(&source, self.folder)?;
-        let message = fs::read_to_string(source.join(".message"))?.trim().to_owned();
-        self.git(&["add", "--all"])?;
-        self.git(&["commit", "--quiet", "-m", &message])?;
-        Ok(message)
-    }
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
@@ -277,9 +193,12 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 
 async fn push(client: &Client, clone: &Clone<'_>, part: &str, number: usize) -> anyhow::Result<Push> {
     let began = Instant::now();
-    let commit = clone.commit(part)?;
+    let source = setup::root().join("demo").join(part);
+    copy(&source, clone.folder)?;
+    let commit = fs::read_to_string(source.join(".message"))?.trim().to_owned();
+    clone.commit(&commit)?;
     println!("  push {number} of 3: {commit}");
-    let said = clone.git(&["push", "--quiet", "origin", "main"])?;
+    let said = clone.push()?;
     for line in said.lines().filter(|line| line.starts_with("remote:")) {
         println!("      {line}");
     }

@@ -5,6 +5,7 @@ mod database;
 mod demo;
 mod setup;
 mod test;
+mod up;
 
 use clap::{Parser, Subcommand};
 

@@ -8,6 +8,8 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::up::{Clone, Server};
+
 /// Root of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
@@ -114,15 +116,56 @@ pub fn cache() -> PathBuf {
     })
 }
 
-/// Builds (or finds) the demo project's environment exactly as a runner would; gives its Python.
+/// Lets a runner build (or find) the demo project's environment, through a pipeline like any other; gives its Python.
 ///
 /// # Errors
-/// When the set-up command fails.
+/// When the set-up command fails; the end of its log is in the error.
 pub fn demo_environment(sluice: &Path) -> anyhow::Result<PathBuf> {
-    let mut command = Command::new(sluice);
-    command.args(["env", "--setup", "pip install -r requirements.txt", "--cache"]).arg(cache()).arg(root().join("demo/project"));
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("running sluice env")?;
-    ensure!(output.status.success(), "the demo project's Python environment could not be built");
-    let path = String::from_utf8(output.stdout)?;
-    Ok(PathBuf::from(path.trim()).join("bin/python"))
+    let data = tempfile::Builder::new().prefix("sluice-setup-").tempdir()?;
+    // the private Postgres of a root server runs as another user, who must be able to pass
+    std::fs::set_permissions(data.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let mut server = Server::start(sluice, data.path(), "127.0.0.1:0")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let built = runtime.block_on(build_environment(&server.url));
+    server.stop()?;
+    built
+}
+
+async fn build_environment(url: &str) -> anyhow::Result<PathBuf> {
+    let client = sluice_client::Client::new(url)?;
+    let repository = client.create_repository("environment", None).await?;
+    let folder = tempfile::tempdir()?;
+    let project = root().join("demo/project");
+    std::fs::copy(project.join("requirements.txt"), folder.path().join("requirements.txt"))?;
+    let pipeline = "version: 1\njobs:\n  environment:\n    setup: pip install -r requirements.txt\n    run: python -c 'import sys; print(\"prefix\", sys.prefix)'\n    timeout: 1h\n";
+    std::fs::write(folder.path().join(".sluice.yml"), pipeline)?;
+    let clone = Clone::init(folder.path(), &repository.git_url)?;
+    clone.commit("Build the environment")?;
+    clone.push()?;
+    let newest = client.pipelines(None, None, None, None, None).await?.items.into_iter().next().context("the push started no pipeline")?;
+    let deadline = Instant::now() + std::time::Duration::from_secs(3600);
+    let (mut log, mut from, mut said) = (String::new(), 0, Instant::now());
+    loop {
+        let pipeline = client.pipeline(newest.id).await?;
+        let job = pipeline.jobs.first().context("the pipeline has no job")?;
+        if !job.attempts.is_empty() {
+            let page = client.job_logs(job.id, None, from).await?;
+            from = page.next;
+            log.extend(page.chunks.into_iter().map(|chunk| chunk.content));
+        }
+        if said.elapsed().as_secs() >= 15 {
+            said = Instant::now();
+            let last: String = log.lines().last().unwrap_or("waiting for the runner").chars().take(100).collect();
+            println!("      {last}");
+        }
+        if pipeline.status.is_final() {
+            let lines: Vec<&str> = log.lines().collect();
+            let prefix = lines.iter().rev().find_map(|line| line.strip_prefix("prefix "));
+            return prefix.map(|prefix| PathBuf::from(prefix.trim()).join("bin/python")).with_context(|| {
+                format!("the environment could not be built ({}); the log ends with:\n{}", pipeline.status_reason, lines[lines.len().saturating_sub(20)..].join("\n"))
+            });
+        }
+        ensure!(Instant::now() < deadline, "the environment was not built within an hour");
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    }
 }
