@@ -3,6 +3,7 @@
 
 pub mod artifact;
 pub mod attempt;
+pub mod change;
 mod context;
 pub mod deployment;
 mod error;
@@ -12,14 +13,17 @@ pub mod git;
 pub mod job;
 pub mod job_log;
 pub mod job_output;
+pub mod logged_model;
 pub mod logging;
 pub mod metric;
 pub mod model;
 pub mod page;
 pub mod pipeline;
 pub mod promotion;
+pub mod registry;
 pub mod repository;
 pub mod run;
+pub mod run_io;
 pub mod run_search;
 pub mod runner;
 pub mod schema;

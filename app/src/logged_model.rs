@@ -163,7 +163,10 @@ pub async fn add_params(app: &App, caller: &Caller, id: &str, params: Vec<KeyVal
     lock(&mut change, id).await?;
     let others = logged_model::insert_params(change.db(), id, &params).await?;
     if let Some(other) = others.first() {
-        let message = format!("Changing param values is not allowed. Param with key='{}' was already logged with value='{}' for model ID='{id}'.", other.key, other.value);
+        let message = format!(
+            "Changing param values is not allowed. Param with key='{}' was already logged with value='{}' for model ID='{id}'.",
+            other.key, other.value
+        );
         return Err(Error::invalid("params", message));
     }
     change.commit().await
@@ -180,7 +183,10 @@ fn check_params(params: Vec<KeyValue>) -> Result<Vec<KeyValue>> {
         if let Some(before) = checked.insert(param.key.clone(), param.value.clone())
             && before != param.value
         {
-            let message = format!("Duplicate parameter keys have been submitted: ['{}']. Please ensure the request contains only one param value per param key.", param.key);
+            let message = format!(
+                "Duplicate parameter keys have been submitted: ['{}']. Please ensure the request contains only one param value per param key.",
+                param.key
+            );
             return Err(Error::invalid("params", message));
         }
     }

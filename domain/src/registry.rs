@@ -77,9 +77,10 @@ impl std::str::FromStr for Stage {
 
     /// Any case.
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|stage| stage.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
-            format!("Invalid Model Version stage: {text}. Value must be one of None, Staging, Production, Archived.")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|stage| stage.as_str().eq_ignore_ascii_case(text))
+            .ok_or_else(|| format!("Invalid Model Version stage: {text}. Value must be one of None, Staging, Production, Archived."))
     }
 }
 

@@ -115,13 +115,10 @@ pub async fn find_root(db: &mut PgConnection, id: &str) -> Result<Option<ModelRo
 /// # Errors
 /// When the database fails.
 pub async fn lock_logged_model(db: &mut PgConnection, id: &str) -> Result<bool> {
-    Ok(sqlx::query_scalar!(
-        r#"SELECT true AS "found!" FROM logged_models WHERE id = $1 AND lifecycle = 'active' FOR NO KEY UPDATE"#,
-        id
-    )
-    .fetch_optional(db)
-    .await?
-    .is_some())
+    Ok(sqlx::query_scalar!(r#"SELECT true AS "found!" FROM logged_models WHERE id = $1 AND lifecycle = 'active' FOR NO KEY UPDATE"#, id)
+        .fetch_optional(db)
+        .await?
+        .is_some())
 }
 
 async fn load_logged_models(db: &mut PgConnection, rows: Vec<LoggedModelRow>) -> Result<Vec<LoggedModel>> {

@@ -99,10 +99,9 @@ pub async fn move_alias(
 /// # Errors
 /// When the database fails.
 pub async fn delete_alias(db: &mut PgConnection, model_id: i64, model_name: &str, alias: &str, why: Why<'_>) -> Result<Option<i32>> {
-    let holder =
-        sqlx::query_scalar!("DELETE FROM model_aliases WHERE model_id = $1 AND alias = $2 RETURNING version", model_id, alias)
-            .fetch_optional(&mut *db)
-            .await?;
+    let holder = sqlx::query_scalar!("DELETE FROM model_aliases WHERE model_id = $1 AND alias = $2 RETURNING version", model_id, alias)
+        .fetch_optional(&mut *db)
+        .await?;
     if holder.is_some() {
         insert_move(db, model_name, alias, holder, None, why).await?;
     }

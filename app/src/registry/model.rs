@@ -47,7 +47,9 @@ fn is_prompt(tags: &[KeyValue]) -> bool {
 async fn name_taken(db: &mut PgConnection, name: &str, wants_prompt: bool) -> Error {
     let taken = async {
         let Some(row) = registered_model::find_registered_model(db, name).await? else { return Ok(false) };
-        Ok::<_, sluice_store::Error>(registered_model::find_tag(db, row.id, PROMPT_TAG).await?.is_some_and(|value| value.eq_ignore_ascii_case("true")))
+        Ok::<_, sluice_store::Error>(
+            registered_model::find_tag(db, row.id, PROMPT_TAG).await?.is_some_and(|value| value.eq_ignore_ascii_case("true")),
+        )
     };
     let message = match taken.await {
         Err(error) => return error.into(),
@@ -180,7 +182,8 @@ pub async fn delete_model_tag(app: &App, caller: &Caller, name: &str, key: &str)
 /// # Errors
 /// When the model does not exist or a stage is none.
 pub async fn latest_versions(app: &App, name: &str, stages: &[String]) -> Result<Vec<ModelVersion>> {
-    let stages = stages.iter().map(|stage| stage.parse().map_err(|rule: String| Error::invalid("stages", rule))).collect::<Result<Vec<Stage>>>()?;
+    let stages =
+        stages.iter().map(|stage| stage.parse().map_err(|rule: String| Error::invalid("stages", rule))).collect::<Result<Vec<Stage>>>()?;
     let mut db = app.connection().await?;
     let row = registered_model::find_registered_model(&mut db, name).await?.ok_or_else(|| no_model(name))?;
     let aliases = model_alias::list_aliases(&mut db, &[row.id]).await?;

@@ -44,7 +44,8 @@ pub(super) async fn resolve(db: &mut PgConnection, new: &CreateVersion, is_promp
 
     let mut model_root = None;
     if let Some(id) = &new.model_id {
-        let model = logged_model::find_root(db, id).await?.ok_or_else(|| Error::NotFound(format!("Logged model with ID '{id}' not found.")))?;
+        let model =
+            logged_model::find_root(db, id).await?.ok_or_else(|| Error::NotFound(format!("Logged model with ID '{id}' not found.")))?;
         run_id = run_id.or(model.source_run_id.map(RunId));
         model_root = Some(model.artifact_uri);
     }
@@ -104,7 +105,8 @@ fn is_below(uri: &str, root: &str) -> bool {
 }
 
 fn is_local_below(source: &str, root: &str) -> bool {
-    let path = |uri: &str| uri.strip_prefix("file:").map_or(uri, |rest| rest.strip_prefix("//").unwrap_or(rest)).trim_end_matches('/').to_owned();
+    let path =
+        |uri: &str| uri.strip_prefix("file:").map_or(uri, |rest| rest.strip_prefix("//").unwrap_or(rest)).trim_end_matches('/').to_owned();
     let (source, root) = (path(source), path(root));
     root.starts_with('/') && root.len() > 1 && (source == root || source.strip_prefix(&root).is_some_and(|rest| rest.starts_with('/')))
 }
@@ -116,14 +118,23 @@ mod tests {
     #[test]
     fn below_is_by_whole_parts() {
         let root = "mlflow-artifacts:/0/run/artifacts";
-        for good in ["mlflow-artifacts:/0/run/artifacts", "mlflow-artifacts:/0/run/artifacts/model/", "mlflow-artifacts://host/0/run/artifacts/m"] {
+        for good in
+            ["mlflow-artifacts:/0/run/artifacts", "mlflow-artifacts:/0/run/artifacts/model/", "mlflow-artifacts://host/0/run/artifacts/m"]
+        {
             assert!(is_below(good, root), "{good}");
         }
-        for bad in ["mlflow-artifacts:/0/run/artifacts2", "mlflow-artifacts:/0/other", "s3://b/0/run/artifacts", "mlflow-artifacts:/0/run/artifacts/%2e%2e/x"] {
+        for bad in [
+            "mlflow-artifacts:/0/run/artifacts2",
+            "mlflow-artifacts:/0/other",
+            "s3://b/0/run/artifacts",
+            "mlflow-artifacts:/0/run/artifacts/%2e%2e/x",
+        ] {
             assert!(!is_below(bad, root), "{bad}");
         }
         assert!(is_local_below("/srv/a/run/artifacts/m", "file:///srv/a/run/artifacts"));
-        for (bad, root) in [("/etc/passwd", "/srv/a"), ("/etc/passwd", "/"), ("/etc/passwd", ""), ("/srv/ab", "/srv/a"), ("model", "mlflow-artifacts:/0")] {
+        for (bad, root) in
+            [("/etc/passwd", "/srv/a"), ("/etc/passwd", "/"), ("/etc/passwd", ""), ("/srv/ab", "/srv/a"), ("model", "mlflow-artifacts:/0")]
+        {
             assert!(!is_local_below(bad, root), "{bad} {root}");
         }
     }

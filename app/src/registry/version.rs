@@ -12,7 +12,7 @@ use sluice_store::{
     registered_model,
 };
 
-use super::{check_description, check_length, check_tag, check_tag_key, check_tags, lock_model, no_model, record, source::resolve};
+use super::{check_description, check_length, check_tag, check_tag_key, check_tags, lock_model, record, source::resolve};
 use crate::{
     App, Error, Result,
     change::{Caller, Change},
@@ -45,7 +45,8 @@ pub async fn create_version(app: &App, caller: &Caller, new: CreateVersion) -> R
     let mut change = Change::begin(app, caller).await?;
     let (actor, now) = (change.actor.clone(), change.now);
     let row = lock_model(&mut change, &new.name).await?;
-    let is_prompt = registered_model::find_tag(change.db(), row.id, PROMPT_TAG).await?.is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let is_prompt =
+        registered_model::find_tag(change.db(), row.id, PROMPT_TAG).await?.is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let resolved = resolve(change.db(), &new, is_prompt).await?;
     let version = NewVersion {
         source: &new.source,
@@ -130,7 +131,14 @@ pub async fn update_version(app: &App, caller: &Caller, name: &str, version: i32
 ///
 /// # Errors
 /// When the version does not exist, or others are to be archived from a stage that is not an active one.
-pub async fn transition_stage(app: &App, caller: &Caller, name: &str, version: i32, stage: Stage, archive_others: bool) -> Result<ModelVersion> {
+pub async fn transition_stage(
+    app: &App,
+    caller: &Caller,
+    name: &str,
+    version: i32,
+    stage: Stage,
+    archive_others: bool,
+) -> Result<ModelVersion> {
     if archive_others && !matches!(stage, Stage::Staging | Stage::Production) {
         return Err(Error::invalid(
             "archive_existing_versions",
