@@ -7,7 +7,7 @@ use sluice_app::{
     artifact::{Entry, Key},
 };
 
-use super::{Answer, Args, Bearer, empty, file_answer::send_file};
+use super::{Answer, Args, Bearer, caller, empty, file_answer::send_file};
 
 /// The proxy below `{prefix}/2.0/mlflow-artifacts`.
 pub fn proxy(prefix: &str) -> Scope {
@@ -45,7 +45,8 @@ fn requested_key(request: &HttpRequest) -> Result<Key> {
 
 async fn upload(app: web::Data<App>, request: HttpRequest, bearer: Bearer, payload: web::Payload) -> Answer {
     let key = requested_key(&request)?;
-    artifact::upload(&app, &key, payload, fence(&app, &bearer)).await?;
+    let caller = caller(bearer);
+    artifact::upload(&app, &key, payload, async || caller.check(&app).await).await?;
     Ok(HttpResponse::Ok().finish())
 }
 
@@ -56,7 +57,8 @@ async fn download(app: web::Data<App>, request: HttpRequest) -> Answer {
 
 async fn delete(app: web::Data<App>, request: HttpRequest, bearer: Bearer) -> Answer {
     let key = requested_key(&request)?;
-    artifact::delete(&app, &key, fence(&app, &bearer)).await?;
+    let caller = caller(bearer);
+    artifact::delete(&app, &key, async || caller.check(&app).await).await?;
     Ok(empty())
 }
 
@@ -95,12 +97,6 @@ async fn no_multipart_download() -> Answer {
 
 async fn no_presigned_url() -> Answer {
     Err(Error::invalid("path", "Artifacts of this server go through its proxy: presigned URLs are not available.").into())
-}
-
-/// Writers that carry a job's token must hold its lease.
-fn fence(app: &App, bearer: &Bearer) -> impl AsyncFn() -> Result<()> {
-    let _ = (app, bearer);
-    async || Ok(())
 }
 
 /// A run id; one that is malformed cannot exist.

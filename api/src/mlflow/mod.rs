@@ -5,15 +5,19 @@ pub mod args;
 pub mod artifacts;
 mod experiments;
 pub mod file_answer;
+mod logged_models;
 mod logging;
 mod metrics;
+mod model_versions;
+mod registered_models;
+mod registry_wire;
 mod runs;
 pub mod wire;
 
 use actix_web::{FromRequest, HttpRequest, HttpResponse, dev::Payload, http::header, web};
 use futures_util::future::{Ready, ready};
 use serde_json::json;
-use sluice_app::Actor;
+use sluice_app::{Actor, change::Caller};
 
 pub use self::args::Args;
 use crate::problem::MlflowError;
@@ -33,8 +37,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
                     // one line per module of routes, relative to `/api/2.0/mlflow`
                     .configure(artifacts::configure)
                     .configure(experiments::configure)
+                    .configure(logged_models::configure)
                     .configure(logging::configure)
                     .configure(metrics::configure)
+                    .configure(model_versions::configure)
+                    .configure(registered_models::configure)
                     .configure(runs::configure)
                     .default_service(web::to(unknown_endpoint)),
             )
@@ -47,7 +54,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
             .service(web::scope(&format!("{prefix}/2.0")).default_service(web::to(unknown_endpoint)))
             .service(web::scope(&format!("{prefix}/3.0")).default_service(web::to(unknown_endpoint)));
     }
-    config.configure(artifacts::configure_root);
+    config.configure(artifacts::configure_root).configure(model_versions::configure_root);
     config.route("/health", web::get().to(health)).route("/version", web::get().to(version));
 }
 
@@ -81,6 +88,12 @@ impl FromRequest for Bearer {
 #[must_use]
 pub fn actor() -> Actor {
     Actor::anonymous()
+}
+
+/// Who calls: nobody in particular, or the job whose token the request carries.
+#[must_use]
+pub fn caller(bearer: Bearer) -> Caller {
+    Caller { actor: actor(), token: bearer.0 }
 }
 
 /// The answer of calls that return nothing: `{}`.
