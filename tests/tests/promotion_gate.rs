@@ -12,6 +12,8 @@ async fn the_first_version_waits_for_an_approval_and_then_serves() {
     assert_eq!((status.as_str(), version), ("waiting_approval", Some(1)));
     assert_eq!(reason, "no champion to compare with: run `sluice approve digits 1`");
     assert_eq!(champion(&server).await, None);
+    let page = server.get(&format!("/api/v1/pipelines/{pipeline}")).await.expect(200);
+    assert_eq!((page["status"].as_str(), &page["promotion"]["reason"]), (Some("waiting_approval"), &json!(reason)));
 
     let path = "/api/v1/models/digits/versions/1/approve";
     let promotion = server.post(path, &json!({ "alias": "champion", "comment": "looks right" })).await.expect(200);
@@ -20,6 +22,9 @@ async fn the_first_version_waits_for_an_approval_and_then_serves() {
     assert_eq!(promotion["gate_record"]["approved_by"], json!(["anonymous"]));
     crate::promotion_line::serving(&server, 1).await;
     assert_eq!(predict(&server).await, (20.0, "1".to_owned()));
+
+    let page = server.get(&format!("/api/v1/pipelines/{pipeline}")).await.expect(200);
+    assert_eq!((page["status"].as_str(), page["deployment"]["status"].as_str()), (Some("succeeded"), Some("serving")));
 
     let again = server.post(path, &json!({ "alias": "champion" })).await.expect(200);
     assert_eq!(again["gate_record"]["id"], promotion["gate_record"]["id"], "approving twice is approving once");
@@ -104,6 +109,7 @@ async fn a_failed_job_ends_the_promotion_without_a_version() {
     let pipeline = finish_pipeline(&server, &Candidate { bench_status: "failed", ..Candidate::new(2.0, None) }).await;
     let (status, reason, version) = decision(&server, pipeline).await;
     assert_eq!((status.as_str(), reason.as_str(), version), ("cancelled", "job bench failed", None));
+    assert_eq!(server.get(&format!("/api/v1/pipelines/{pipeline}")).await.expect(200)["status"], "failed");
 }
 
 #[tokio::test]
@@ -140,20 +146,22 @@ async fn of_candidates_that_beat_the_same_champion_at_once_one_is_promoted() {
 }
 
 #[tokio::test]
-async fn of_two_first_versions_approved_at_once_one_becomes_champion() {
+async fn of_first_versions_approved_at_once_one_becomes_champion() {
     let server = server().await;
-    for factor in [2.0, 3.0] {
+    for factor in [2.0, 3.0, 4.0, 5.0] {
         let pipeline = finish_pipeline(&server, &Candidate::new(factor, None)).await;
         assert_eq!(decision(&server, pipeline).await.0, "waiting_approval");
     }
-    let body = json!({ "alias": "champion" });
-    let (first, second) = tokio::join!(
-        server.post("/api/v1/models/digits/versions/1/approve", &body),
-        server.post("/api/v1/models/digits/versions/2/approve", &body)
-    );
-    let mut outcomes = [first.expect(200), second.expect(200)].map(|promotion| promotion["status"].as_str().expect("status").to_owned());
+    let approve = async |version: i32| {
+        let path = format!("/api/v1/models/digits/versions/{version}/approve");
+        let promotion = server.post(&path, &json!({ "alias": "champion" })).await.expect(200);
+        promotion["status"].as_str().expect("status").to_owned()
+    };
+    let (a, b, c, d) = tokio::join!(approve(1), approve(2), approve(3), approve(4));
+    let mut outcomes = [a, b, c, d];
     outcomes.sort();
-    assert_eq!(outcomes, ["blocked", "promoted"], "the second one was compared with nobody and must be compared with the first");
+    // the others were compared with nobody, and would have to be compared with the first
+    assert_eq!(outcomes, ["blocked", "blocked", "blocked", "promoted"]);
     let moves: i64 = sqlx::query_scalar("SELECT count(*) FROM model_alias_moves").fetch_one(&server.pool).await.expect("moves");
     assert_eq!(moves, 1);
 }

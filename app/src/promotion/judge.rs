@@ -261,7 +261,7 @@ async fn record(
     });
     insert_audit(&mut tx, now, &actor(&row), "gate.evaluated", &subject, &detail).await?;
     let (status, reason) = standing(outcome, &row, version, champion);
-    if passed {
+    if passed && champion != Some(version) {
         let step = AliasMove {
             from_version: champion,
             to_version: Some(version),
@@ -273,9 +273,9 @@ async fn record(
         promotion::insert_alias_move(&mut tx, &row.model_name, &row.alias, &step).await?;
         let detail = json!({ "alias": row.alias, "from": champion, "to": version, "gate_record": gate_record, "reason": step.reason });
         insert_audit(&mut tx, now, &actor(&row), "alias.moved", &subject, &detail).await?;
-        if let (Some(deploy), Some(artifact)) = (deploy.filter(|deploy| deploy.alias == row.alias), artifact) {
-            start_deployment(&mut tx, &row, version, deploy, artifact, gate_record, now).await?;
-        }
+    }
+    if let (true, Some(deploy), Some(artifact)) = (passed, deploy.filter(|deploy| deploy.alias == row.alias), artifact) {
+        start_deployment(&mut tx, &row, version, deploy, artifact, gate_record, now).await?;
     }
     let finished = (status != PromotionStatus::WaitingApproval).then_some(now);
     promotion::update_promotion_state(&mut tx, row.id, status.as_str(), &reason, Some(gate_record), finished).await?;
