@@ -154,6 +154,8 @@ async fn keep_runner(command: RunnerCommand, stop: CancellationToken) {
     while !stop.is_cancelled() {
         match command.spawn() {
             Ok(mut child) => {
+                // `wait` would close it, and the runner takes that for our end
+                let _stdin = child.stdin.take();
                 tokio::select! {
                     status = child.wait() => tracing::error!(?status, "the runner ended unexpectedly; starting it again"),
                     () = stop.cancelled() => return end_runner(child).await,
