@@ -58,6 +58,6 @@ pub fn io(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Halt {
 /// The text on one line, cut to what fits a table.
 pub fn one_line(text: &str) -> String {
     const MAX_CHARS: usize = 500;
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.replace(char::is_control, " ").split_whitespace().collect::<Vec<_>>().join(" ");
     if text.chars().count() > MAX_CHARS { text.chars().take(MAX_CHARS).chain(['…']).collect() } else { text }
 }

@@ -165,34 +165,39 @@ fn result_of(outcome: JobResultOf<Measured>, steps: &Steps) -> JobResult {
         Err(Halt::Stopped(StopReason::Stale)) => ended(Cause::Lost, "the lease is over"),
     };
     if status != AttemptStatus::Succeeded {
-        steps.end(if status == AttemptStatus::Cancelled { "cancelled" } else { "failed" }, exit_code);
+        steps.end("failed", exit_code);
     }
     JobResult { status, cause, exit_code, message, steps: steps.snapshot(), evidence }
 }
 
 /// Sends the result until it is acknowledged. False when nobody wants it.
-async fn report(client: &Client, job: i64, attempt: i32, result: JobResult, stop: &Stop) -> bool {
-    let mut stale = stop.clone();
-    let send = retry(RetryPolicy::forever(), "result", || client.report_result(job, attempt, &result));
-    let going_down = async {
-        let mut stop = stop.clone();
-        stop.wait_for(StopReason::Shutdown).await;
-        tokio::time::sleep(SHUTDOWN_LIMIT).await;
-    };
-    tokio::select! {
-        biased;
-        () = stale.wait_for(StopReason::Stale) => false,
-        sent = send => match sent {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(job.id = job, job.attempt = attempt, %error, "the server refuses the result");
-                false
+async fn report(client: &Client, job: i64, attempt: i32, mut result: JobResult, stop: &Stop) -> bool {
+    loop {
+        let mut stale = stop.clone();
+        let send = retry(RetryPolicy::forever(), "result", || client.report_result(job, attempt, &result));
+        let going_down = async {
+            let mut stop = stop.clone();
+            stop.wait_for(StopReason::Shutdown).await;
+            tokio::time::sleep(SHUTDOWN_LIMIT).await;
+        };
+        let sent = tokio::select! {
+            biased;
+            () = stale.wait_for(StopReason::Stale) => return false,
+            sent = send => sent,
+            () = going_down => {
+                tracing::warn!(job.id = job, job.attempt = attempt, "the server is away; the lease will run out");
+                return false;
             }
-        },
-        () = going_down => {
-            tracing::warn!(job.id = job, job.attempt = attempt, "the server is away; the lease will run out");
-            false
+        };
+        let Err(error) = sent else { return true };
+        tracing::warn!(job.id = job, job.attempt = attempt, %error, "the server refuses the result");
+        // What was measured is not acceptable (too large, say). Silence would count as a lost lease and repeat it all.
+        if !matches!(error.status(), Some(400 | 413)) || result.evidence.is_empty() {
+            return false;
         }
+        let Halt::Failed(failure) = Halt::user(format!("the server refuses what was measured: {error}")) else { return false };
+        let Failure { cause, message, .. } = failure;
+        result = JobResult { status: AttemptStatus::Failed, cause: Some(cause), message, evidence: Vec::new(), exit_code: None, ..result };
     }
 }
 

@@ -1,10 +1,9 @@
 //! `sluice runner`: one worker agent.
 
-use std::{path::PathBuf, time::Duration};
+use std::{io::Read as _, path::PathBuf, time::Duration};
 
 use anyhow::ensure;
 use sluice_runner::RunnerConfig;
-use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
 /// Options of `sluice runner`.
@@ -32,6 +31,12 @@ pub struct RunnerArgs {
     /// Seconds between SIGTERM and SIGKILL when a job is stopped.
     #[arg(long, env = "SLUICE_GRACE_SECS", default_value_t = 10)]
     grace_secs: u64,
+    /// Interpreter that environments are made from; default: `python3` of PATH.
+    #[arg(long, env = "SLUICE_PYTHON")]
+    python: Option<PathBuf>,
+    /// Hold jobs through /proc alone, even where control groups work.
+    #[arg(long, env = "SLUICE_NO_CGROUPS")]
+    no_cgroups: bool,
     /// Stop when standard input ends: the sign that the parent process is gone.
     #[arg(long, hide = true)]
     stop_on_stdin_eof: bool,
@@ -57,14 +62,16 @@ pub async fn runner(args: RunnerArgs) -> anyhow::Result<()> {
     config.cpus = args.cpus.unwrap_or(config.cpus);
     config.capabilities = args.capabilities;
     config.grace = Duration::from_secs(args.grace_secs);
+    config.python = args.python.or(config.python);
+    config.cgroups = !args.no_cgroups;
 
     let stop = CancellationToken::new();
+    if args.stop_on_stdin_eof {
+        stop_on_stdin_eof(stop.clone());
+    }
     let stopping = stop.clone();
     let watch = tokio::spawn(async move {
-        tokio::select! {
-            _ = signals.next() => {}
-            () = stdin_end(), if args.stop_on_stdin_eof => {}
-        }
+        signals.next().await;
         stopping.cancel();
     });
     let outcome = sluice_runner::run(config, stop).await;
@@ -72,8 +79,11 @@ pub async fn runner(args: RunnerArgs) -> anyhow::Result<()> {
     outcome
 }
 
-async fn stdin_end() {
-    let mut stdin = tokio::io::stdin();
-    let mut buffer = [0; 64];
-    while matches!(stdin.read(&mut buffer).await, Ok(count) if count > 0) {}
+/// In a thread of its own: a read of standard input cannot be called off, and would hold up the end of the runtime.
+fn stop_on_stdin_eof(stop: CancellationToken) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 64];
+        while std::io::stdin().read(&mut buffer).is_ok_and(|length| length > 0) {}
+        stop.cancel();
+    });
 }

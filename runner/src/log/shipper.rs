@@ -26,6 +26,8 @@ use crate::stop::{Stop, StopReason};
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 /// Bytes of text in one request. JSON may make six bytes of one, and the server takes 4 MiB.
 const MAX_BATCH_BYTES: usize = 512 * 1024;
+/// Chunks in one request; the server takes 256.
+const MAX_BATCH_CHUNKS: usize = 128;
 /// Output that waits for the spool; a faster writer is held up by its pipe.
 const QUEUE: usize = 256;
 /// How much of the end of the current command's output is kept for its error message.
@@ -145,9 +147,9 @@ impl Spool {
     async fn batch(&mut self) -> io::Result<Vec<LogChunk>> {
         let mut chunks = Vec::new();
         let mut size = 0;
-        let waiting: Vec<_> = self.waiting.iter().copied().collect();
+        let waiting: Vec<_> = self.waiting.iter().take(MAX_BATCH_CHUNKS).copied().collect();
         for (seq, offset, length) in waiting {
-            if !chunks.is_empty() && size + length > MAX_BATCH_BYTES {
+            if !chunks.is_empty() && (size + length > MAX_BATCH_BYTES || chunks.len() >= MAX_BATCH_CHUNKS) {
                 break;
             }
             self.file.seek(SeekFrom::Start(offset)).await?;
