@@ -9,6 +9,7 @@ mod models;
 mod pipelines;
 mod repositories;
 mod runner;
+mod series;
 
 use actix_web::{HttpResponse, ResponseError as _, web};
 use sluice_app::Error;
@@ -26,6 +27,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
             .configure(pipelines::configure)
             .configure(jobs::configure)
             .configure(runner::configure)
+            .configure(series::configure)
             .configure(events::configure)
             .configure(models::configure)
             .configure(gates::configure)
