@@ -25,7 +25,12 @@ async fn experiments_live_and_are_deleted_with_their_runs() {
     assert_refused(&again, 400, "RESOURCE_ALREADY_EXISTS", "Experiment(name=digits) already exists.");
     let missing = get(&server, "experiments/get-by-name?experiment_name=nothing").await;
     assert_refused(&missing, 404, "RESOURCE_DOES_NOT_EXIST", "Could not find experiment with name 'nothing'");
-    assert_refused(&get(&server, "experiments/get?experiment_id=4711").await, 404, "RESOURCE_DOES_NOT_EXIST", "No Experiment with id=4711 exists");
+    assert_refused(
+        &get(&server, "experiments/get?experiment_id=4711").await,
+        404,
+        "RESOURCE_DOES_NOT_EXIST",
+        "No Experiment with id=4711 exists",
+    );
 
     ok(&server, "experiments/set-experiment-tag", json!({ "experiment_id": id, "key": "team", "value": "speech" })).await;
     ok(&server, "experiments/update", json!({ "experiment_id": id, "new_name": "digits2" })).await;
@@ -39,15 +44,30 @@ async fn experiments_live_and_are_deleted_with_their_runs() {
     let run_id = new_run(&server, &id, "first").await;
     ok(&server, "experiments/delete", json!({ "experiment_id": id })).await;
     assert_eq!(run(&server, &run_id).await["info"]["lifecycle_stage"], "deleted");
-    assert_refused(&post(&server, "experiments/delete", json!({ "experiment_id": id })).await, 404, "RESOURCE_DOES_NOT_EXIST", "No Experiment with id");
+    assert_refused(
+        &post(&server, "experiments/delete", json!({ "experiment_id": id })).await,
+        404,
+        "RESOURCE_DOES_NOT_EXIST",
+        "No Experiment with id",
+    );
     let rename = post(&server, "experiments/update", json!({ "experiment_id": id, "new_name": "x" })).await;
     assert_refused(&rename, 400, "INVALID_PARAMETER_VALUE", "Cannot rename a non-active experiment.");
     let in_deleted = post(&server, "runs/create", json!({ "experiment_id": id })).await;
     assert_refused(&in_deleted, 400, "INVALID_PARAMETER_VALUE", "must be in the 'active' state");
     let tag = post(&server, "experiments/set-experiment-tag", json!({ "experiment_id": id, "key": "a", "value": "b" })).await;
-    assert_refused(&tag, 400, "INVALID_PARAMETER_VALUE", &format!("The experiment {id} must be in the 'active' state. Current state is deleted."));
+    assert_refused(
+        &tag,
+        400,
+        "INVALID_PARAMETER_VALUE",
+        &format!("The experiment {id} must be in the 'active' state. Current state is deleted."),
+    );
     // the name stays taken
-    assert_refused(&post(&server, "experiments/create", json!({ "name": "digits2" })).await, 400, "RESOURCE_ALREADY_EXISTS", "already exists");
+    assert_refused(
+        &post(&server, "experiments/create", json!({ "name": "digits2" })).await,
+        400,
+        "RESOURCE_ALREADY_EXISTS",
+        "already exists",
+    );
     ok(&server, "experiments/restore", json!({ "experiment_id": id })).await;
     assert_eq!(run(&server, &run_id).await["info"]["lifecycle_stage"], "active");
     assert_eq!(post(&server, "experiments/restore", json!({ "experiment_id": id })).await.status, 404);

@@ -131,7 +131,14 @@ async fn a_stale_attempt_writes_nothing_and_a_retry_leaves_no_duplicates() {
     assert_eq!(summary().await, (6, 6.0, 50.0, 13.0, 4), "the summary follows what is left");
 
     // params: the later attempt's hold, an outsider's do not
-    post_as(&server, 2, "runs/log-batch", json!({ "run_id": id, "params": [{ "key": "seed", "value": "8" }, { "key": "new", "value": "1" }] })).await.expect(200);
+    post_as(
+        &server,
+        2,
+        "runs/log-batch",
+        json!({ "run_id": id, "params": [{ "key": "seed", "value": "8" }, { "key": "new", "value": "1" }] }),
+    )
+    .await
+    .expect(200);
     assert_eq!(value_of(&run(&server, &id).await["data"]["params"], "seed").unwrap(), "8");
     let outside = server.post("/api/2.0/mlflow/runs/log-parameter", &json!({ "run_id": id, "key": "seed", "value": "9" })).await;
     assert_refused(&outside, 400, "INVALID_PARAMETER_VALUE", "Changing param values is not allowed");

@@ -30,7 +30,9 @@ async fn runs_are_created_changed_deleted_and_restored() {
     assert!(!name.is_empty() && name.len() <= 20);
     assert_eq!(value_of(&unnamed["data"]["tags"], "mlflow.runName").unwrap(), &json!(name));
 
-    let info = ok(&server, "runs/update", json!({ "run_uuid": id, "status": "FINISHED", "end_time": 1_700_000_005_000_i64 })).await["run_info"].clone();
+    let info =
+        ok(&server, "runs/update", json!({ "run_uuid": id, "status": "FINISHED", "end_time": 1_700_000_005_000_i64 })).await["run_info"]
+            .clone();
     assert_eq!((&info["status"], &info["end_time"]), (&json!("FINISHED"), &json!(1_700_000_005_000_i64)));
     // re-opened by start_run(run_id=…): the end time stays
     let info = ok(&server, "runs/update", json!({ "run_id": id, "status": 1, "run_name": "second life" })).await["run_info"].clone();
@@ -59,9 +61,15 @@ async fn runs_are_created_changed_deleted_and_restored() {
         assert_eq!(run(&server, &id).await["info"]["lifecycle_stage"], "active");
     }
     let both = json!({ "experiment_id": experiment, "run_name": "a", "tags": [{ "key": "mlflow.runName", "value": "b" }] });
-    let part = "Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values (run_name='a', mlflow.runName='b').";
+    let part =
+        "Both 'run_name' argument and 'mlflow.runName' tag are specified, but with different values (run_name='a', mlflow.runName='b').";
     assert_refused(&post(&server, "runs/create", both).await, 400, "INVALID_PARAMETER_VALUE", part);
-    assert_refused(&post(&server, "runs/create", json!({ "experiment_id": "99" })).await, 404, "RESOURCE_DOES_NOT_EXIST", "No Experiment with id=99 exists");
+    assert_refused(
+        &post(&server, "runs/create", json!({ "experiment_id": "99" })).await,
+        404,
+        "RESOURCE_DOES_NOT_EXIST",
+        "No Experiment with id=99 exists",
+    );
     assert_refused(&get(&server, "runs/get?run_id=nope").await, 404, "RESOURCE_DOES_NOT_EXIST", "Run with id=nope not found");
 }
 
@@ -112,7 +120,10 @@ async fn params_tags_and_metrics_are_logged() {
     assert_eq!(text(value_of(&data["tags"], "long").unwrap()).len(), 8000);
     assert_eq!(value_of(&data["tags"], "t").unwrap(), "last");
     let (count, min, max): (i64, f64, f64) =
-        sqlx::query_as("SELECT point_count, min_value, max_value FROM metric_series WHERE key = 'loss'").fetch_one(&server.pool).await.unwrap();
+        sqlx::query_as("SELECT point_count, min_value, max_value FROM metric_series WHERE key = 'loss'")
+            .fetch_one(&server.pool)
+            .await
+            .unwrap();
     assert_eq!((count, min, max), (4, 0.5, 3.5));
     let counted: i64 = sqlx::query_scalar("SELECT point_count FROM metric_series WHERE key = 'acc'").fetch_one(&server.pool).await.unwrap();
     assert_eq!(counted, 2, "a point logged again is the same point");
@@ -137,7 +148,11 @@ async fn params_tags_and_metrics_are_logged() {
     let model = json!({ "run_id": id, "metrics": [{ "key": "half", "value": 1, "timestamp": 1, "model_id": "m-none" }] });
     assert_refused(&post(&server, "runs/log-batch", model).await, 404, "RESOURCE_DOES_NOT_EXIST", "m-none");
     let data = run(&server, &id).await["data"].clone();
-    assert!(value_of(&data["params"], "new").is_none() && value_of(&data["tags"], "half").is_none() && value_of(&data["metrics"], "half").is_none());
+    assert!(
+        value_of(&data["params"], "new").is_none()
+            && value_of(&data["tags"], "half").is_none()
+            && value_of(&data["metrics"], "half").is_none()
+    );
     ok(&server, "runs/log-batch", json!({ "run_id": id })).await;
 
     let info = json!({ "artifact_path": "model", "flavors": {}, "utc_time_created": "x", "run_id": id }).to_string();
@@ -147,7 +162,12 @@ async fn params_tags_and_metrics_are_logged() {
     let history = text(value_of(&run(&server, &id).await["data"]["tags"], "mlflow.log-model.history").unwrap());
     assert_eq!(serde_json::from_str::<serde_json::Value>(&history).unwrap().as_array().unwrap().len(), 1);
     let part = "Model json is missing mandatory fields: {'artifact_path', 'flavors', 'run_id', 'utc_time_created'}";
-    assert_refused(&post(&server, "runs/log-model", json!({ "run_id": id, "model_json": "{}" })).await, 400, "INVALID_PARAMETER_VALUE", part);
+    assert_refused(
+        &post(&server, "runs/log-model", json!({ "run_id": id, "model_json": "{}" })).await,
+        400,
+        "INVALID_PARAMETER_VALUE",
+        part,
+    );
 }
 
 #[tokio::test]

@@ -69,7 +69,10 @@ async fn runs_are_filtered_and_ordered() {
     let of = |operator: &str| format!("run_id {operator} ('{}', '{}')", ids[0], ids[4]);
     assert_eq!(names(&server, json!({ "experiment_ids": [experiment], "filter": of("IN") })).await.concat(), "ae");
     assert_eq!(names(&server, json!({ "experiment_ids": [experiment], "filter": of("NOT IN") })).await.concat(), "bcd");
-    assert_eq!(names(&server, json!({ "experiment_ids": [experiment], "filter": format!("run_id LIKE '{}%'", &ids[2][..20]) })).await.concat(), "c");
+    assert_eq!(
+        names(&server, json!({ "experiment_ids": [experiment], "filter": format!("run_id LIKE '{}%'", &ids[2][..20]) })).await.concat(),
+        "c"
+    );
     // numbers, NaN, missing: in both directions
     for (order, expected) in [
         (json!(["metrics.loss"]), "cadbe"),
@@ -136,7 +139,8 @@ async fn datasets_and_links_are_found() {
     ] {
         assert_eq!(names(&server, json!({ "experiment_ids": [experiment], "filter": filter })).await.concat(), expected, "{filter}");
     }
-    let found = ok(&server, "runs/search", json!({ "experiment_ids": [experiment], "filter": "dataset.name = 'digits'" })).await["runs"][0].clone();
+    let found =
+        ok(&server, "runs/search", json!({ "experiment_ids": [experiment], "filter": "dataset.name = 'digits'" })).await["runs"][0].clone();
     assert_eq!(found["inputs"]["dataset_inputs"][0]["dataset"]["digest"], "abc");
     assert_eq!(found["inputs"]["dataset_inputs"][0]["tags"][0]["value"], "train");
     assert!(found["inputs"].get("model_inputs").is_none());
@@ -178,7 +182,9 @@ async fn history_comes_in_pages_samples_and_curves() {
     let mut paged: Vec<Value> = Vec::new();
     let mut token = String::new();
     loop {
-        let answer = get(&server, &format!("metrics/get-history?run_uuid={}&metric_key=loss&max_results=167&page_token={token}", ids[0])).await.expect(200);
+        let answer = get(&server, &format!("metrics/get-history?run_uuid={}&metric_key=loss&max_results=167&page_token={token}", ids[0]))
+            .await
+            .expect(200);
         paged.extend(answer["metrics"].as_array().unwrap().iter().cloned());
         match answer["next_page_token"].as_str() {
             Some(next) => token = next.replace('=', "%3D"),
@@ -189,7 +195,12 @@ async fn history_comes_in_pages_samples_and_curves() {
     assert_eq!(get(&server, "metrics/get-history?run_id=unknown&metric_key=loss").await.expect(200), json!({}));
     assert_eq!(get(&server, &format!("metrics/get-history?run_id={}&metric_key=none", ids[0])).await.expect(200), json!({}));
     let bad = get(&server, &format!("metrics/get-history?run_id={}&metric_key=loss&max_results=0", ids[0])).await;
-    assert_refused(&bad, 400, "INVALID_PARAMETER_VALUE", "Invalid value 0 for parameter 'max_results' supplied. It must be a positive integer.");
+    assert_refused(
+        &bad,
+        400,
+        "INVALID_PARAMETER_VALUE",
+        "Invalid value 0 for parameter 'max_results' supplied. It must be a positive integer.",
+    );
 
     let sampled = async |query: &str| -> Vec<Value> {
         let path = format!("metrics/get-history-bulk-interval?metric_key=loss&{query}");
@@ -221,7 +232,9 @@ async fn history_comes_in_pages_samples_and_curves() {
     let least = loss["min"].as_array().unwrap().iter().filter_map(Value::as_f64).fold(f64::MAX, f64::min);
     assert_eq!((least, greatest), (-1.0, 99.0), "no bucket hides an extreme");
     assert_eq!(curve["none"]["x"], json!([]));
-    for (query, field) in [("", "key"), ("key=a&px=0", "px"), ("key=a&px=many", "px"), ("key=a&x=epoch", "x"), ("key=a&colour=red", "colour")] {
+    for (query, field) in
+        [("", "key"), ("key=a&px=0", "px"), ("key=a&px=many", "px"), ("key=a&x=epoch", "x"), ("key=a&colour=red", "colour")]
+    {
         let answer = server.get(&format!("/api/v1/runs/{}/series?{query}", ids[0])).await;
         assert_eq!((answer.status, &answer.body["errors"][0]["field"]), (400, &json!(field)), "{query}");
     }
