@@ -281,6 +281,10 @@ def main():
         # The interpreter's own end takes seconds with torch loaded: too long for whoever waits to kill us.
         sys.stdout.flush()
         os._exit(EXIT_STOPPED)
+    # No step looks at the flag any more; a signal from here on ends the process at once.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if stop.set:
+        os._exit(EXIT_STOPPED)
 
     tracker.flush()
     if rank == 0 and not args.no_save:

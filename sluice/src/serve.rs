@@ -22,6 +22,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use ort::{
     environment::Environment,
+    logging::LogLevel,
     session::{Session, SessionInputValue},
     value::{DynValue, Outlet, TensorElementType, ValueType},
 };
@@ -161,6 +162,9 @@ fn open(environment: &Environment, bytes: &[u8]) -> Result<Session, String> {
     Session::builder(environment)
         .map_err(|error| one_line(error.message()))?
         .with_intra_threads(1)
+        .map_err(|error| one_line(error.message()))?
+        // A caller's bad input is the caller's to read about, in the answer.
+        .with_log_level(LogLevel::Fatal)
         .map_err(|error| one_line(error.message()))?
         .commit_from_memory(bytes)
         .map_err(|error| one_line(error.message()))

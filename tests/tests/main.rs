@@ -1,9 +1,11 @@
 //! All integration tests, in one binary.
 
 mod architecture;
+mod demo_training;
 mod promotion_deploy;
 mod promotion_gate;
 mod promotion_line;
+mod serve_model;
 mod smoke;
 mod tracking_bad_input;
 mod tracking_experiments;

@@ -16,7 +16,7 @@ pub async fn server() -> TestServer {
 }
 
 /// The ONNX Runtime library of the tests' Python.
-fn onnxruntime() -> std::path::PathBuf {
+pub fn onnxruntime() -> std::path::PathBuf {
     let lib = python().parent().and_then(std::path::Path::parent).expect("an environment").join("lib");
     let pythons = std::fs::read_dir(&lib).expect("lib folder").flatten();
     let files =
