@@ -17,9 +17,8 @@ use sluice_store::{
     PgConnection,
     audit::insert_audit,
     deployment::{self, DeploymentRow, NewDeployment},
-    gate_record, model_view,
+    gate_record, model_alias, model_view,
     notify::notify,
-    promotion,
 };
 
 pub use serving::{Endpoint, ServeError, Served};
@@ -87,7 +86,7 @@ pub async fn deploy_alias(app: &App, actor: &Actor, model: &str, alias: &str, en
     if model_view::find_model(&mut tx, model).await?.is_none() {
         return Err(Error::NotFound(format!("model {model} not found")));
     }
-    let Some(version) = promotion::find_alias_holder(&mut tx, model, alias).await? else {
+    let Some(version) = model_alias::find_holder(&mut tx, model, alias).await? else {
         return Err(Error::Conflict(format!("no version of model {model} holds alias {alias}")));
     };
     let Some(gated) = gate_record::find_gated_artifact(&mut tx, model, version, alias).await? else {

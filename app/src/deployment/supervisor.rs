@@ -13,8 +13,8 @@ use sluice_store::{
     PgConnection,
     audit::insert_audit,
     deployment::{self, DeploymentRow},
+    model_alias::Why,
     notify::notify,
-    promotion::{self, AliasMove},
 };
 use tokio::sync::{Notify, broadcast::error::RecvError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -23,7 +23,11 @@ use super::{
     files,
     local::{self, Instance, Launch, StartError},
 };
-use crate::{App, Error, Result, context::commit, promotion::ROLLBACK};
+use crate::{
+    App, Error, Result,
+    context::commit,
+    promotion::{ROLLBACK, move_back},
+};
 
 /// How often deployments are looked at when nothing is announced.
 const POLL: Duration = Duration::from_secs(2);
@@ -240,7 +244,9 @@ impl Deployments {
         let subject = format!("model:{}", row.model_name);
         let mut tx = app.begin().await?;
         if let (Some(alias), Some(from)) = (&row.rollback_alias, row.rollback_from) {
-            move_alias_back(&mut tx, row, alias, from, now).await?;
+            // a rollback's alias moves in the transaction in which its deployment starts to serve
+            let why = Why { gate_record_id: row.gate_record_id, reason: ROLLBACK, actor: &row.actor, at: now };
+            move_back(&mut tx, &row.model_name, alias, (from, row.version), why).await?;
         }
         let superseded = deployment::update_deployment_serving(&mut tx, row.id, now).await.map_err(|error| match error {
             sluice_store::Error::NotFound { .. } => Error::Conflict("it was ended while it started".to_owned()),
@@ -369,31 +375,4 @@ async fn announce(db: &mut PgConnection, row: &DeploymentRow) -> Result<()> {
         notify(db, &format!("pipeline:{pipeline}")).await?;
     }
     Ok(())
-}
-
-/// A rollback moves its alias in the transaction in which its deployment starts to serve.
-async fn move_alias_back(
-    db: &mut PgConnection,
-    row: &DeploymentRow,
-    alias: &str,
-    from: i32,
-    now: chrono::DateTime<chrono::Utc>,
-) -> Result<()> {
-    if !promotion::compare_and_move_alias(db, &row.model_name, alias, Some(from), row.version).await? {
-        return Err(Error::Conflict(format!("version {from} does not hold alias {alias} any more")));
-    }
-    crate::promotion::record_rollback(
-        db,
-        &row.model_name,
-        alias,
-        &AliasMove {
-            from_version: Some(from),
-            to_version: Some(row.version),
-            gate_record_id: row.gate_record_id,
-            reason: ROLLBACK.to_owned(),
-            actor: row.actor.clone(),
-            moved_at: now,
-        },
-    )
-    .await
 }

@@ -12,7 +12,7 @@ use sluice_domain::{
 use sluice_store::{
     PgConnection, approval,
     gate_input::{self, JobInput},
-    promotion,
+    model_alias,
 };
 
 use crate::Result;
@@ -111,7 +111,7 @@ pub(super) async fn collect(
             None
         }
     };
-    let champion_version = promotion::find_alias_holder(db, &promote.model, &promote.alias).await?;
+    let champion_version = model_alias::find_holder(db, &promote.model, &promote.alias).await?;
     let approvals = approval::list_approvals(db, &promote.model, version, Some(&promote.alias)).await?;
     let evidence = GateEvidence {
         candidate_metrics,

@@ -7,6 +7,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use sluice_domain::{
     gate::{GateOutcome, GatePolicy},
+    id::RunId,
     plan::{DeploySpec, Plan, PromoteSpec},
     state::{JobStatus, PromotionStatus, Verdict},
 };
@@ -16,8 +17,11 @@ use sluice_store::{
     deployment::NewDeployment,
     gate_input::{self, JobInput},
     gate_record::{GateRecordRow, insert_gate_record},
+    model_alias::{Why, find_holder, move_alias},
+    model_version::{NewVersion, find_version_of_pipeline, insert_version},
     notify::notify,
-    promotion::{self, AliasMove, NewPipelineVersion, PromotionRow},
+    promotion::{self, PromotionRow},
+    registered_model::{insert_registered_model, lock_registered_model},
 };
 
 use super::{
@@ -181,21 +185,27 @@ async fn register(
     let files = gate_input::list_output_files(db, job.id, job.attempt, &promote.from.output).await?;
     let Some(source) = files.first().map(|file| folder_of(&file.uri, &file.path)) else { return Ok(None) };
     let now = app.clock.now();
-    let new = NewPipelineVersion {
-        model: &promote.model,
-        pipeline_id: row.pipeline_id,
-        source: &source,
-        run_id: job.run_id,
-        description: subject,
-        user: author,
-        at: now,
-    };
-    let (version, is_new) = promotion::upsert_pipeline_version(db, new).await?;
-    promotion::update_promotion_version(db, row.id, version).await?;
-    if is_new {
+    insert_registered_model(db, &promote.model, "", now).await?;
+    let Some(model) = lock_registered_model(db, &promote.model).await? else { return Ok(None) };
+    let version = if let Some(known) = find_version_of_pipeline(db, model.id, row.pipeline_id).await? {
+        known
+    } else {
+        let new = NewVersion {
+            source: &source,
+            storage_uri: &source,
+            run_id: job.run_id.map(RunId),
+            logged_model_id: None,
+            run_link: "",
+            description: subject,
+            user_id: author,
+            pipeline_id: Some(row.pipeline_id),
+        };
+        let version = insert_version(db, model.id, &new, now).await?;
         let detail = json!({ "version": version, "pipeline": row.pipeline_id, "source": source });
         insert_audit(db, now, &actor(row), "version.registered", &format!("model:{}", promote.model), &detail).await?;
-    }
+        version
+    };
+    promotion::update_promotion_version(db, row.id, version).await?;
     Ok(Some(version))
 }
 
@@ -221,13 +231,7 @@ async fn record(
         return Ok(Step::Done);
     }
     let passed = outcome.verdict == Verdict::Pass;
-    // the comparison holds for the champion that was judged, and for no other
-    let still_holds = if passed && champion != Some(version) {
-        promotion::compare_and_move_alias(&mut tx, &row.model_name, &row.alias, champion, version).await?
-    } else {
-        promotion::find_alias_holder(&mut tx, &row.model_name, &row.alias).await? == champion
-    };
-    if !still_holds {
+    if !passed && find_holder(&mut tx, &row.model_name, &row.alias).await? != champion {
         return Ok(Step::ChampionMoved);
     }
     let now = app.clock.now();
@@ -261,17 +265,20 @@ async fn record(
     });
     insert_audit(&mut tx, now, &actor(&row), "gate.evaluated", &subject, &detail).await?;
     let (status, reason) = standing(outcome, &row, version, champion);
-    if passed && champion != Some(version) {
-        let step = AliasMove {
-            from_version: champion,
-            to_version: Some(version),
-            gate_record_id: Some(gate_record),
-            reason: format!("promotion {}: the gate passed", row.id),
-            actor: actor(&row),
-            moved_at: now,
-        };
-        promotion::insert_alias_move(&mut tx, &row.model_name, &row.alias, &step).await?;
-        let detail = json!({ "alias": row.alias, "from": champion, "to": version, "gate_record": gate_record, "reason": step.reason });
+    if passed {
+        let why = format!("promotion {}: the gate passed", row.id);
+        let why = Why { gate_record_id: Some(gate_record), reason: &why, actor: &actor(&row), at: now };
+        // the comparison holds for the champion that was judged, and for no other
+        match move_alias(&mut tx, &row.model_name, &row.alias, champion, version, why).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_holder)) => return Ok(Step::ChampionMoved),
+            Err(sluice_store::Error::NotFound { .. }) => {
+                drop(tx);
+                return withdraw(app, judged.id, version).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let detail = json!({ "alias": row.alias, "from": champion, "to": version, "gate_record": gate_record, "reason": why.reason });
         insert_audit(&mut tx, now, &actor(&row), "alias.moved", &subject, &detail).await?;
     }
     if let (true, Some(deploy), Some(artifact)) = (passed, deploy.filter(|deploy| deploy.alias == row.alias), artifact) {
@@ -282,6 +289,15 @@ async fn record(
     announce(app, &mut tx, &row).await?;
     commit(tx).await?;
     tracing::info!(promotion.id = row.id, model = row.model_name, version, verdict = %outcome.verdict, reason, "gate evaluated");
+    Ok(Step::Done)
+}
+
+/// Ends a promotion whose version was deleted while it was judged.
+async fn withdraw(app: &App, id: i64, version: i32) -> Result<Step> {
+    let mut tx = app.begin().await?;
+    let row = promotion::lock_promotion(&mut tx, id).await?;
+    close(app, &mut tx, &row, PromotionStatus::Cancelled, &format!("version {version} was deleted")).await?;
+    commit(tx).await?;
     Ok(Step::Done)
 }
 

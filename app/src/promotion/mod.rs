@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use approve::approve;
 pub use judge::{advance, tick};
-pub(crate) use rollback::{ROLLBACK, record_rollback};
+pub(crate) use rollback::{ROLLBACK, move_back};
 pub use rollback::{RolledBack, rollback};
 pub(crate) use view::from_text;
 pub use view::{GateRecord, Promotion, find_promotion_of_pipeline, get_gate_record, list_gate_records, list_promotions};

@@ -10,7 +10,9 @@ use sluice_store::{
     PgConnection,
     audit::insert_audit,
     deployment::{self, NewDeployment},
-    gate_record, model_view,
+    gate_record,
+    model_alias::{self, Why},
+    model_view,
     promotion::{self, AliasMove},
 };
 
@@ -42,7 +44,7 @@ pub async fn rollback(app: &App, actor: &Actor, model: &str, alias: &str, enviro
     let mut notices = app.notices.subscribe();
     let mut tx = app.begin().await?;
     let found = model_view::find_model(&mut tx, model).await?.ok_or_else(|| Error::NotFound(format!("model {model} not found")))?;
-    let Some(from) = promotion::find_alias_holder(&mut tx, model, alias).await? else {
+    let Some(from) = model_alias::find_holder(&mut tx, model, alias).await? else {
         return Err(Error::Conflict(format!("no version of model {model} holds alias {alias}")));
     };
     let versions: Vec<_> = model_view::list_versions(&mut tx, found.id).await?.into_iter().map(|row| row.version).collect();
@@ -54,19 +56,9 @@ pub async fn rollback(app: &App, actor: &Actor, model: &str, alias: &str, enviro
     };
     let now = app.clock.now();
     let Some(environment) = choose_environment(&mut tx, model, environment).await? else {
-        if !promotion::compare_and_move_alias(&mut tx, model, alias, Some(from), to).await? {
-            return Err(Error::Conflict(format!("version {from} does not hold alias {alias} any more")));
-        }
         let gated = gate_record::find_gated_artifact(&mut tx, model, to, alias).await?;
-        let step = AliasMove {
-            from_version: Some(from),
-            to_version: Some(to),
-            gate_record_id: gated.map(|gated| gated.gate_record_id),
-            reason: ROLLBACK.to_owned(),
-            actor: actor.0.clone(),
-            moved_at: now,
-        };
-        record_rollback(&mut tx, model, alias, &step).await?;
+        let gate_record_id = gated.map(|gated| gated.gate_record_id);
+        move_back(&mut tx, model, alias, (from, to), Why { gate_record_id, reason: ROLLBACK, actor: &actor.0, at: now }).await?;
         commit(tx).await?;
         return Ok(RolledBack { model: model.to_owned(), alias: alias.to_owned(), from_version: from, to_version: to, deployment: None });
     };
@@ -130,15 +122,21 @@ async fn choose_environment(db: &mut PgConnection, model: &str, named: Option<&s
     }
 }
 
-/// Writes a rollback's move and its audit rows.
-pub(crate) async fn record_rollback(db: &mut PgConnection, model: &str, alias: &str, step: &AliasMove) -> Result<()> {
-    promotion::insert_alias_move(db, model, alias, step).await?;
+/// Moves an alias back from one version to another, with the audit rows of it.
+///
+/// # Errors
+/// [`Error::Conflict`] when another version holds it by now, or the one to return to is gone.
+pub(crate) async fn move_back(db: &mut PgConnection, model: &str, alias: &str, (from, to): (i32, i32), why: Why<'_>) -> Result<()> {
+    match model_alias::move_alias(db, model, alias, Some(from), to, why).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) => return Err(Error::Conflict(format!("version {from} does not hold alias {alias} any more"))),
+        Err(sluice_store::Error::NotFound { .. }) => return Err(Error::Conflict(format!("version {to} of model {model} was deleted"))),
+        Err(error) => return Err(error.into()),
+    }
     let subject = format!("model:{model}");
-    let detail = json!({
-        "alias": alias, "from": step.from_version, "to": step.to_version, "gate_record": step.gate_record_id, "reason": step.reason,
-    });
-    insert_audit(db, step.moved_at, &step.actor, "alias.moved", &subject, &detail).await?;
-    insert_audit(db, step.moved_at, &step.actor, ROLLBACK, &subject, &detail).await?;
+    let detail = json!({ "alias": alias, "from": from, "to": to, "gate_record": why.gate_record_id, "reason": why.reason });
+    insert_audit(db, why.at, why.actor, "alias.moved", &subject, &detail).await?;
+    insert_audit(db, why.at, why.actor, ROLLBACK, &subject, &detail).await?;
     Ok(())
 }
 
