@@ -66,15 +66,15 @@ async fn upload_pack(app: Data<App>, name: web::Path<String>, request: HttpReque
         while let Ok(Some(chunk)) = read_chunk(&mut stdout).await {
             if sender.send(chunk).await.is_err() {
                 // the client has gone; dropping the child ends git
-                return;
+                return Ok(());
             }
         }
-        finish(&mut child, errors, service).await;
+        finish(&mut child, errors, service).await
     });
     let last = pump(body, &mut stdin, |_| {}).await?;
     write(&mut stdin, &last).await?;
-    reading.detach();
-    Ok(answer(service, "result").streaming(crate::sse::stream(receiver)))
+    drop(stdin);
+    stream_answer(service, receiver, reading.detach()).await
 }
 
 /// The end of a push that has come in whole.
@@ -106,8 +106,8 @@ async fn receive_pack(app: Data<App>, name: web::Path<String>, request: HttpRequ
             Some((end.updates, lock))
         };
         let (banded, pushed) = tokio::join!(relay(&mut stdout, &sender), feed);
-        finish(&mut child, errors, service).await;
-        let Some((updates, _lock)) = pushed else { return };
+        let outcome = finish(&mut child, errors, service).await;
+        let Some((updates, _lock)) = pushed else { return outcome };
         let lines = started(&app, &name, updates).await;
         if banded {
             for line in lines {
@@ -115,13 +115,26 @@ async fn receive_pack(app: Data<App>, name: web::Path<String>, request: HttpRequ
             }
             let _ = sender.send(Bytes::from_static(pkt::FLUSH)).await;
         }
+        outcome
     });
     let mut sniffer = pkt::PushSniffer::default();
     let last = pump(body, &mut stdin, |chunk| sniffer.feed(chunk)).await?;
-    if whole.send(PushEnd { stdin, last, updates: sniffer.into_updates() }).is_ok() {
-        work.detach();
-    }
-    Ok(answer(service, "result").streaming(crate::sse::stream(receiver)))
+    let _ = whole.send(PushEnd { stdin, last, updates: sniffer.into_updates() });
+    stream_answer(service, receiver, work.detach()).await
+}
+
+/// Answers with what git says. A git that fails without a word did not understand the request.
+async fn stream_answer(service: Service, mut receiver: mpsc::Receiver<Bytes>, outcome: JoinHandle<Outcome>) -> Answer {
+    let Some(first) = receiver.recv().await else {
+        return match outcome.await {
+            Ok(Ok(())) => Ok(answer(service, "result").finish()),
+            // what git said names folders of this machine: it is in the log
+            Ok(Err(_)) => Err(Error::invalid("body", format!("the body is not a request that {} understands", service.as_str())).into()),
+            Err(error) => Err(Error::Internal(error.into()).into()),
+        };
+    };
+    let rest = crate::sse::stream(receiver);
+    Ok(answer(service, "result").streaming(futures_util::stream::once(std::future::ready(Ok(first))).chain(rest)))
 }
 
 /// Starts the pipelines of a push and gives the lines that tell about them. A fault here must not fail the
@@ -145,7 +158,9 @@ async fn relay(stdout: &mut ChildStdout, sender: &mpsc::Sender<Bytes>) -> bool {
     let mut banded = false;
     loop {
         let Ok(Some(chunk)) = read_chunk(stdout).await else {
-            let _ = sender.send(Bytes::from(buffer)).await;
+            if !buffer.is_empty() {
+                let _ = sender.send(Bytes::from(buffer)).await;
+            }
             return false;
         };
         buffer.extend_from_slice(&chunk);
@@ -159,7 +174,9 @@ async fn relay(stdout: &mut ChildStdout, sender: &mpsc::Sender<Bytes>) -> bool {
                 pkt::Head::Partial => break,
                 pkt::Head::Flush if banded => {
                     buffer.truncate(whole);
-                    let _ = sender.send(Bytes::from(buffer)).await;
+                    if !buffer.is_empty() {
+                        let _ = sender.send(Bytes::from(buffer)).await;
+                    }
                     // nothing follows the flush, but git must be able to finish
                     while let Ok(Some(_)) = read_chunk(stdout).await {}
                     return true;
@@ -249,16 +266,19 @@ impl Body {
     }
 }
 
+/// How git ended; the error is what it said.
+type Outcome = std::result::Result<(), String>;
+
 /// A task that is ended with the request unless it is detached.
-struct Task(Option<JoinHandle<()>>);
+struct Task(Option<JoinHandle<Outcome>>);
 
 impl Task {
-    fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
+    fn spawn(work: impl Future<Output = Outcome> + Send + 'static) -> Self {
         Self(Some(tokio::spawn(work)))
     }
 
-    fn detach(mut self) {
-        self.0 = None;
+    fn detach(mut self) -> JoinHandle<Outcome> {
+        self.0.take().unwrap_or_else(|| tokio::spawn(std::future::ready(Ok(()))))
     }
 }
 
@@ -283,14 +303,17 @@ async fn stderr_text(mut stderr: ChildStderr) -> String {
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
-async fn finish(child: &mut Child, errors: JoinHandle<String>, service: Service) {
+async fn finish(child: &mut Child, errors: JoinHandle<String>, service: Service) -> Outcome {
     let status = child.wait().await;
     let errors = errors.await.unwrap_or_default();
     match status {
-        Ok(status) if status.success() => {}
-        // clients hang up and push nonsense: worth a note, no fault of ours
-        Ok(status) => tracing::info!(service = service.as_str(), %status, errors, "git ended with an error"),
-        Err(error) => tracing::error!(service = service.as_str(), %error, "waiting for git"),
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            // clients hang up and push nonsense: worth a note, no fault of ours
+            tracing::info!(service = service.as_str(), %status, errors, "git ended with an error");
+            Err(if errors.is_empty() { status.to_string() } else { errors })
+        }
+        Err(error) => Err(error.to_string()),
     }
 }
 

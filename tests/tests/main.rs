@@ -2,6 +2,9 @@
 
 mod architecture;
 mod demo_training;
+mod pipeline_git;
+mod pipeline_jobs;
+mod pipeline_support;
 mod promotion_deploy;
 mod promotion_gate;
 mod promotion_line;
