@@ -107,7 +107,6 @@ impl Answer {
     ///
     /// # Panics
     /// When the status is another.
-    #[must_use]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "unexpected status; body: {}", self.body);
         self.body

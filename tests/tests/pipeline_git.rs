@@ -65,18 +65,18 @@ async fn a_push_starts_one_pipeline_and_prints_its_url() {
 async fn a_broken_file_fails_its_pipeline_with_line_and_column() {
     let server = TestServer::start().await;
     let checkout = Checkout::create(&server, "broken").await;
-    checkout.commit("version: 1\njobs:\n  train:\n    rum: echo hello\n", "Typo").await;
+    checkout.commit("version: 1\njobs:\n  train:\n    run: echo hello\n    rum: 5\n", "Typo").await;
     let said = checkout.push("main").await;
     assert!(said.contains("remote: pipeline #1  "), "{said}");
-    assert!(said.contains("remote: pipeline #1 failed: .sluice.yml:4:5: jobs.train.rum"), "{said}");
+    assert!(said.contains("remote: pipeline #1 failed: .sluice.yml:5:5: jobs.train.rum"), "{said}");
     let pipeline = server.get("/api/v1/pipelines/1").await.expect(200);
     assert_eq!(pipeline["status"], "failed");
     assert_eq!(pipeline["jobs"], json!([]));
     assert!(pipeline["finished_at"].is_string());
     let error = &pipeline["file_errors"][0];
-    assert_eq!((&error["file"], &error["line"], &error["column"]), (&json!(".sluice.yml"), &json!(4), &json!(5)), "{error}");
+    assert_eq!((&error["file"], &error["line"], &error["column"]), (&json!(".sluice.yml"), &json!(5), &json!(5)), "{error}");
     assert!(error["message"].as_str().expect("message").contains("rum"), "{error}");
-    assert!(error["snippet"].as_str().expect("snippet").contains("rum: echo hello"), "{error}");
+    assert!(error["snippet"].as_str().expect("snippet").contains("rum: 5"), "{error}");
 
     for (bytes, word) in [(b"version: 1\0".to_vec(), "NUL"), (vec![0xff, 0xfe], "UTF-8"), (vec![b'#'; 2_000_000], "at most")] {
         std::fs::write(checkout.folder.path().join(".sluice.yml"), bytes).expect("write");
