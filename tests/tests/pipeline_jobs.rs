@@ -128,12 +128,15 @@ async fn a_waiting_claim_is_woken_by_a_push() {
 
 #[tokio::test]
 async fn an_expired_lease_requeues_and_fences_every_write() {
-    let server = TestServer::start_with(&["--lease-secs", "1"]).await;
+    let server = TestServer::start().await;
     let pipeline = start_pipeline(&server, "lease", TWO_JOBS).await;
     let runner = FakeRunner::register(&server, "one").await;
     let zombie = runner.must_claim().await;
     zombie.log(0, "first\n").await.expect(200);
     let run_id = zombie.assignment["run_id"].clone();
+    // as if it had been silent for a whole lease
+    sqlx::query("UPDATE job_attempts SET lease_expires_at = now()").execute(&server.pool).await.expect("update");
+    assert_eq!(zombie.renew().await.status, 409, "an expired lease is not revived");
     wait_for("the job to be queued again", LIMIT, async || (job(&server, &pipeline, "train").await["status"] == "queued").then_some(()))
         .await;
     let heir = runner.must_claim().await;
