@@ -24,7 +24,14 @@ pub struct RegistryQuery<'a> {
     pub limit: i64,
 }
 
-impl RegistryQuery<'_> {
+impl<'a> RegistryQuery<'a> {
+    /// The comparisons that decide. Where prompts are left out, what the filter says of their tag is that, and
+    /// no more: models, which have no such tag, satisfy `!= 'true'` too.
+    fn comparisons(&self) -> impl Iterator<Item = &'a Comparison> + use<'a> {
+        let with_prompts = self.asks_for_prompts();
+        self.filter.iter().filter(move |comparison| with_prompts || comparison.entity != Entity::Tag || comparison.key != PROMPT_TAG)
+    }
+
     /// Whether the filter itself decides on prompts. Otherwise they are left out.
     fn asks_for_prompts(&self) -> bool {
         self.filter.iter().filter(|comparison| comparison.entity == Entity::Tag && comparison.key == PROMPT_TAG).any(|comparison| {
@@ -59,7 +66,7 @@ pub async fn search_registered_models(db: &mut PgConnection, query: &RegistryQue
                 floor(extract(epoch FROM m.updated_at) * 1000000)::bigint AS updated_ms
          FROM registered_models m) q WHERE true",
     );
-    for comparison in query.filter {
+    for comparison in query.comparisons() {
         sql.push(" AND ");
         match comparison.entity {
             Entity::Tag => {
@@ -115,7 +122,7 @@ pub async fn search_versions(db: &mut PgConnection, query: &RegistryQuery<'_>) -
                 floor(extract(epoch FROM v.updated_at) * 1000000)::bigint AS updated_ms
          FROM model_versions v JOIN registered_models m ON m.id = v.model_id WHERE v.deleted_at IS NULL) q WHERE true",
     );
-    for comparison in query.filter {
+    for comparison in query.comparisons() {
         sql.push(" AND ");
         match (comparison.entity, comparison.key.as_str()) {
             (Entity::Tag, _) => push_tag(

@@ -129,12 +129,18 @@ def log_models(client, experiment_id, suffix):
     with torch.no_grad():
         torch_before = torch_model(torch.from_numpy(images[500:600])).numpy()
 
+    # named, so that the client does not start a process to find out
+    requirements = ["scikit-learn", "torch"]
     with mlflow.start_run(experiment_id=experiment_id, run_name="models") as run:
-        dataset = mlflow.data.from_numpy(images[:10], name="digits-head", source="sklearn:load_digits")
+        dataset = mlflow.data.from_numpy(images[:10], name="digits-head")
         mlflow.log_input(dataset, context="training")
-        sk_info = mlflow.sklearn.log_model(sk_model, name="sk", input_example=images[:2], registered_model_name=sk_name, serialization_format="cloudpickle")
+        sk_info = mlflow.sklearn.log_model(
+            sk_model, name="sk", input_example=images[:2], registered_model_name=sk_name,
+            serialization_format="cloudpickle", pip_requirements=requirements,
+        )
         torch_info = mlflow.pytorch.log_model(
-            torch_model, name="net", signature=infer_signature(images[:2], torch_before[:2]), registered_model_name=torch_name, serialization_format="pickle"
+            torch_model, name="net", signature=infer_signature(images[:2], torch_before[:2]), registered_model_name=torch_name,
+            serialization_format="pickle", pip_requirements=requirements,
         )
         mlflow.log_metric("accuracy", 0.9, step=1, model_id=sk_info.model_id)
 
@@ -148,7 +154,7 @@ def log_models(client, experiment_id, suffix):
     same("search of logged models", [m.model_id for m in found], [sk_info.model_id])
 
     for name, info in ((sk_name, sk_info), (torch_name, torch_info)):
-        same(f"version of {name}", info.registered_model_version, 1)
+        same(f"version of {name}", str(info.registered_model_version), "1")
         client.set_registered_model_alias(name, "champion", "1")
         client.set_model_version_tag(name, "1", "checked", "yes")
         version = client.get_model_version_by_alias(name, "champion")
