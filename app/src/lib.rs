@@ -32,3 +32,6 @@ pub mod trigger;
 
 pub use context::{Actor, App, Settings};
 pub use error::{Error, Result};
+
+// read models of the web pages
+pub mod view;

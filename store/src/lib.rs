@@ -49,3 +49,6 @@ pub(crate) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(what: &'static
 pub(crate) fn columns(pairs: &[sluice_domain::tracking::KeyValue]) -> (Vec<String>, Vec<String>) {
     pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone())).unzip()
 }
+
+// read models of the web pages
+pub mod view;
