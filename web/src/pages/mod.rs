@@ -1,0 +1,29 @@
+//! One module per page. A handler reads the URL, asks `sluice_app`, and fills a template.
+
+mod experiments;
+mod home;
+mod metric;
+mod run;
+mod runs;
+
+use actix_web::web::{ServiceConfig, get};
+
+/// Adds every page.
+pub fn configure(config: &mut ServiceConfig) {
+    config
+        .route("/", get().to(home::show))
+        .route("/experiments", get().to(experiments::list))
+        .route("/experiments/{id}", get().to(runs::table))
+        .route("/runs/{id}", get().to(run::show))
+        .route("/runs/{id}/metric", get().to(metric::show));
+}
+
+/// Reads a run id from a path: anything else is a page that does not exist.
+fn run_id(text: &str) -> Result<sluice_domain::id::RunId, crate::error::PageError> {
+    text.parse().map_err(|_| sluice_app::Error::NotFound(format!("There is no run {text:?}: a run id has 32 hex digits.")).into())
+}
+
+/// Reads a number from a path: anything else is a page that does not exist.
+fn number<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, crate::error::PageError> {
+    text.parse().map_err(|_| sluice_app::Error::NotFound(format!("There is no {what} {text:?}: its id is a number.")).into())
+}
