@@ -8,11 +8,6 @@ use sha2::{Digest as _, Sha256};
 
 #[derive(RustEmbed)]
 #[folder = "assets/"]
-#[include = "*.css"]
-#[include = "*.js"]
-#[include = "*.svg"]
-#[include = "vendor/uplot/*.js"]
-#[include = "vendor/uplot/*.css"]
 struct Files;
 
 struct Asset {
@@ -40,7 +35,9 @@ static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
         let mime = match extension {
             "css" => "text/css; charset=utf-8",
             "js" => "text/javascript; charset=utf-8",
-            _ => "image/svg+xml",
+            "svg" => "image/svg+xml",
+            // licences and vendor.toml
+            _ => continue,
         };
         assets.by_name.insert(name.clone(), file_name.clone());
         assets.by_file.insert(file_name, Asset { name, mime, body: web::Bytes::from(file.data.into_owned()) });

@@ -7,6 +7,7 @@ use sluice_app::Error;
 use crate::{
     assets,
     page::{self, Frame},
+    show,
 };
 
 /// A use case's error on a page.

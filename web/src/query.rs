@@ -5,9 +5,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 /// Kept readable in URLs beside letters and digits.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/').remove(b':').remove(b',');
 
+/// Kept readable in a path.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
 /// Encodes one segment of a path.
 pub fn segment(text: &str) -> String {
-    utf8_percent_encode(text, &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~')).to_string()
+    utf8_percent_encode(text, SEGMENT).to_string()
 }
 
 /// The pairs of a query string, in order. Keys may repeat.

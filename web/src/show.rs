@@ -155,9 +155,44 @@ pub struct Badge {
     pub word: &'static str,
 }
 
+/// A status in any of the forms in which views hold one.
+pub trait Status {
+    /// Its text form.
+    fn text(&self) -> &str;
+}
+
+impl Status for str {
+    fn text(&self) -> &str {
+        self
+    }
+}
+
+impl Status for String {
+    fn text(&self) -> &str {
+        self
+    }
+}
+
+impl<S: Status + ?Sized> Status for &S {
+    fn text(&self) -> &str {
+        (**self).text()
+    }
+}
+
+macro_rules! statuses {
+    ($($name:ident),+) => {
+        $(impl Status for sluice_domain::state::$name {
+            fn text(&self) -> &str {
+                self.as_str()
+            }
+        })+
+    };
+}
+statuses!(RunStatus, PipelineStatus, JobStatus, AttemptStatus, Verdict, PromotionStatus, DeploymentStatus);
+
 /// What any status, verdict or state of Sluice looks like.
-pub fn badge(status: &str) -> Badge {
-    let (tone, icon, word) = match status {
+pub fn badge(status: &(impl Status + ?Sized)) -> Badge {
+    let (tone, icon, word) = match status.text() {
         "FINISHED" => ("good", "ok", "finished"),
         "succeeded" => ("good", "ok", "succeeded"),
         "pass" => ("good", "ok", "pass"),

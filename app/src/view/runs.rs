@@ -1,14 +1,13 @@
-//! The runs table and the run page.
+//! What runs table and run page show beside the runs themselves, which come from `crate::run` and `crate::run_search`.
 
-use std::{collections::HashMap, fmt};
+use std::fmt;
 
-use sluice_domain::id::RunId;
+use sluice_blob::Entry;
+use sluice_domain::{id::RunId, tracking::Run};
 use sluice_store::view::runs as store;
-pub use sluice_store::view::runs::{
-    CATALOGUE_KEYS, CATALOGUE_RUNS, KeyCatalogue, KeyValue, MetricRow, PointRow, RunHead, RunJob, RunModelVersion, RunRow,
-};
+pub use sluice_store::view::runs::{CATALOGUE_KEYS, CATALOGUE_RUNS, KeyCatalogue, PointRow, RunJob, RunModelVersion};
 
-use crate::{App, Error, Result};
+use crate::{App, Result, artifact};
 
 /// A column that the user chose. Its text form (`metrics.loss`, `min.loss`, `max.loss`, `params.lr`, `tags.team`) is in the URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +17,14 @@ pub enum Column {
     Max(String),
     Param(String),
     Tag(String),
+}
+
+/// The value of a column in a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    Empty,
+    Number(f64),
+    Text(String),
 }
 
 impl Column {
@@ -55,67 +62,26 @@ impl Column {
             Self::Tag(_) => "tags",
         }
     }
+
+    /// Its value in a run.
+    #[must_use]
+    pub fn cell(&self, run: &Run) -> Cell {
+        let number = |value: Option<f64>| value.map_or(Cell::Empty, Cell::Number);
+        let text = |value: Option<&str>| value.map_or(Cell::Empty, |value| Cell::Text(value.to_owned()));
+        match self {
+            Self::Last(key) => number(run.metric(key).map(|metric| metric.value)),
+            Self::Min(key) => number(run.metric(key).map(|metric| metric.min)),
+            Self::Max(key) => number(run.metric(key).map(|metric| metric.max)),
+            Self::Param(key) => text(run.param(key)),
+            Self::Tag(key) => text(run.tag(key)),
+        }
+    }
 }
 
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.kind(), self.key())
     }
-}
-
-/// The value of a column in a run.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
-    Empty,
-    Number(f64),
-    Text(String),
-}
-
-/// One row of the runs table; `cells` in the order of the columns.
-#[derive(Debug, Clone)]
-pub struct TableRow {
-    pub run: RunRow,
-    pub cells: Vec<Cell>,
-}
-
-/// Loads the rows of the runs table for `ids`, in their order, with only the chosen columns.
-///
-/// # Errors
-/// When the database fails.
-pub async fn rows(app: &App, ids: &[RunId], columns: &[Column]) -> Result<Vec<TableRow>> {
-    let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
-    let keys = |wanted: fn(&Column) -> bool| columns.iter().filter(|c| wanted(c)).map(|c| c.key().to_owned()).collect::<Vec<_>>();
-    let metric_keys = keys(|c| matches!(c, Column::Last(_) | Column::Min(_) | Column::Max(_)));
-    let param_keys = keys(|c| matches!(c, Column::Param(_)));
-    let tag_keys = keys(|c| matches!(c, Column::Tag(_)));
-
-    let mut db = app.connection().await?;
-    let runs = store::list_run_rows(&mut db, &ids).await?;
-    let mut cells = HashMap::new();
-    if !metric_keys.is_empty() {
-        for cell in store::list_metric_cells(&mut db, &ids, &metric_keys).await? {
-            cells.insert((cell.run_id, format!("metrics.{}", cell.key)), Cell::Number(cell.last));
-            cells.insert((cell.run_id, format!("min.{}", cell.key)), Cell::Number(cell.min));
-            cells.insert((cell.run_id, format!("max.{}", cell.key)), Cell::Number(cell.max));
-        }
-    }
-    if !param_keys.is_empty() {
-        for cell in store::list_param_cells(&mut db, &ids, &param_keys).await? {
-            cells.insert((cell.run_id, format!("params.{}", cell.key)), Cell::Text(cell.value));
-        }
-    }
-    if !tag_keys.is_empty() {
-        for cell in store::list_tag_cells(&mut db, &ids, &tag_keys).await? {
-            cells.insert((cell.run_id, format!("tags.{}", cell.key)), Cell::Text(cell.value));
-        }
-    }
-    Ok(runs
-        .into_iter()
-        .map(|run| {
-            let cells = columns.iter().map(|column| cells.remove(&(run.id, column.to_string())).unwrap_or(Cell::Empty)).collect();
-            TableRow { run, cells }
-        })
-        .collect())
 }
 
 /// Keys that may become columns.
@@ -126,49 +92,13 @@ pub async fn key_catalogue(app: &App, experiment_id: i32) -> Result<KeyCatalogue
     Ok(store::key_catalogue(&mut *app.connection().await?, experiment_id).await?)
 }
 
-/// Everything on the run page but its artifacts and log.
-#[derive(Debug, Clone)]
-pub struct RunPage {
-    pub head: RunHead,
-    pub metrics: Vec<MetricRow>,
-    /// Whether more metrics match than are listed.
-    pub more_metrics: bool,
-    pub params: Vec<KeyValue>,
-    pub tags: Vec<KeyValue>,
-    pub job: Option<RunJob>,
-    pub versions: Vec<RunModelVersion>,
-}
-
-/// Most metrics on one run page.
-pub const METRICS: usize = 500;
-
-/// Gets the run page. `metric_text` is a part of the metric keys to show.
+/// Where a run came from, and what was made of it.
 ///
 /// # Errors
-/// [`Error::NotFound`], or when the database fails.
-pub async fn get(app: &App, id: RunId, metric_text: Option<&str>) -> Result<RunPage> {
+/// When the database fails.
+pub async fn relations(app: &App, id: RunId) -> Result<(Option<RunJob>, Vec<RunModelVersion>)> {
     let mut db = app.connection().await?;
-    let head = store::find_run_head(&mut db, id.0).await?.ok_or_else(|| Error::NotFound(format!("run {id} not found")))?;
-    let mut metrics = store::list_metrics(&mut db, id.0, metric_text, METRICS as i64 + 1).await?;
-    let more_metrics = metrics.len() > METRICS;
-    metrics.truncate(METRICS);
-    Ok(RunPage {
-        metrics,
-        more_metrics,
-        params: store::list_params(&mut db, id.0).await?,
-        tags: store::list_tags(&mut db, id.0).await?,
-        job: store::find_run_job(&mut db, id.0).await?,
-        versions: store::list_run_model_versions(&mut db, id.0).await?,
-        head,
-    })
-}
-
-/// Gets the head of a run.
-///
-/// # Errors
-/// [`Error::NotFound`], or when the database fails.
-pub async fn head(app: &App, id: RunId) -> Result<RunHead> {
-    store::find_run_head(&mut *app.connection().await?, id.0).await?.ok_or_else(|| Error::NotFound(format!("run {id} not found")))
+    Ok((store::find_run_job(&mut db, id.0).await?, store::list_run_model_versions(&mut db, id.0).await?))
 }
 
 /// Points of one metric on one page.
@@ -184,6 +114,53 @@ pub async fn points(app: &App, id: RunId, key: &str, after: Option<(i64, i64, f6
     let more = points.len() > POINTS;
     points.truncate(POINTS);
     Ok((points, more))
+}
+
+/// One line of the artifact tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// Relative to the root of the run.
+    pub path: String,
+    pub name: String,
+    pub depth: usize,
+    pub is_dir: bool,
+    pub bytes: u64,
+    /// A folder whose entries are not listed here.
+    pub folded: bool,
+}
+
+/// Most lines of one artifact tree.
+pub const TREE: usize = 400;
+
+/// The artifacts of a run below `path` as a tree in reading order; folders beyond [`TREE`] lines stay folded.
+///
+/// # Errors
+/// When the run or the folder does not exist or its artifacts are kept elsewhere.
+pub async fn artifact_tree(app: &App, id: RunId, path: &str) -> Result<Vec<TreeEntry>> {
+    let (_, entries) = artifact::list_run_artifacts(app, id, path).await?;
+    let mut stack: Vec<(usize, Entry)> = entries.into_iter().rev().map(|entry| (0, entry)).collect();
+    let mut tree = Vec::new();
+    while let Some((depth, entry)) = stack.pop() {
+        if tree.len() >= TREE {
+            tree.push(tree_entry(depth, entry, true));
+            if tree.len() >= 2 * TREE {
+                break;
+            }
+            continue;
+        }
+        let folder = entry.is_dir.then(|| entry.name.clone());
+        tree.push(tree_entry(depth, entry, false));
+        if let Some(folder) = folder {
+            let (_, entries) = artifact::list_run_artifacts(app, id, &folder).await?;
+            stack.extend(entries.into_iter().rev().map(|entry| (depth + 1, entry)));
+        }
+    }
+    Ok(tree)
+}
+
+fn tree_entry(depth: usize, entry: Entry, folded: bool) -> TreeEntry {
+    let name = entry.name.rsplit('/').next().unwrap_or_default().to_owned();
+    TreeEntry { path: entry.name, name, depth, is_dir: entry.is_dir, bytes: entry.bytes, folded: folded && entry.is_dir }
 }
 
 #[cfg(test)]

@@ -1,108 +1,30 @@
-//! The job page: attempts, outputs, log.
+//! What the job page shows beside the job: its pipeline, and its log.
 
-use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use crate::Result;
 
-/// The job page's own row.
+/// The commit that a pipeline runs.
 #[derive(Debug, Clone)]
-pub struct JobHead {
-    pub id: i64,
-    pub name: String,
-    pub kind: String,
-    pub spec: serde_json::Value,
-    pub needs: Vec<String>,
-    pub requires: Vec<String>,
-    pub cpus: i32,
-    pub status: String,
-    pub cause: Option<String>,
-    pub message: String,
-    pub attempt: i32,
-    pub max_attempts: i32,
-    pub run_id: Option<Uuid>,
-    pub cancel_requested_at: Option<DateTime<Utc>>,
-    pub created_at: DateTime<Utc>,
-    pub queued_at: Option<DateTime<Utc>>,
-    pub started_at: Option<DateTime<Utc>>,
-    pub finished_at: Option<DateTime<Utc>>,
-    pub pipeline_id: i64,
+pub struct CommitRow {
     pub repository: String,
     pub branch: String,
     pub sha: String,
     pub commit_subject: String,
 }
 
-/// Finds a job.
+/// Finds the commit of a pipeline.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn find_job(db: &mut PgConnection, id: i64) -> Result<Option<JobHead>> {
+pub async fn find_commit(db: &mut PgConnection, pipeline: i64) -> Result<Option<CommitRow>> {
     Ok(sqlx::query_as!(
-        JobHead,
-        "SELECT j.id, j.name, j.kind, j.spec, j.needs, j.requires, j.cpus, j.status, j.cause, j.message, j.attempt, j.max_attempts, j.run_id,
-                j.cancel_requested_at, j.created_at, j.queued_at, j.started_at, j.finished_at, p.id AS pipeline_id,
-                r.name AS repository, p.branch, p.sha, p.commit_subject
-         FROM jobs j JOIN pipelines p ON p.id = j.pipeline_id JOIN repositories r ON r.id = p.repository_id WHERE j.id = $1",
-        id
+        CommitRow,
+        "SELECT r.name AS repository, p.branch, p.sha, p.commit_subject
+         FROM pipelines p JOIN repositories r ON r.id = p.repository_id WHERE p.id = $1",
+        pipeline
     )
     .fetch_optional(db)
-    .await?)
-}
-
-/// One attempt at a job.
-#[derive(Debug, Clone)]
-pub struct AttemptRow {
-    pub attempt: i32,
-    pub runner: String,
-    pub status: String,
-    pub cause: Option<String>,
-    pub exit_code: Option<i32>,
-    pub message: String,
-    /// `[domain::runner::StepReport]`
-    pub steps: serde_json::Value,
-    pub started_at: DateTime<Utc>,
-    pub finished_at: Option<DateTime<Utc>>,
-}
-
-/// Lists the attempts of a job, oldest first.
-///
-/// # Errors
-/// When the database fails.
-pub async fn list_attempts(db: &mut PgConnection, job: i64) -> Result<Vec<AttemptRow>> {
-    Ok(sqlx::query_as!(
-        AttemptRow,
-        "SELECT a.attempt, r.name AS runner, a.status, a.cause, a.exit_code, a.message, a.steps, a.started_at, a.finished_at
-         FROM job_attempts a JOIN runners r ON r.id = a.runner_id WHERE a.job_id = $1 ORDER BY a.attempt",
-        job
-    )
-    .fetch_all(db)
-    .await?)
-}
-
-/// One file that an attempt left behind.
-#[derive(Debug, Clone)]
-pub struct OutputRow {
-    pub name: String,
-    pub path: String,
-    pub uri: String,
-    pub sha256: String,
-    pub bytes: i64,
-}
-
-/// Lists the outputs of an attempt.
-///
-/// # Errors
-/// When the database fails.
-pub async fn list_outputs(db: &mut PgConnection, job: i64, attempt: i32) -> Result<Vec<OutputRow>> {
-    Ok(sqlx::query_as!(
-        OutputRow,
-        "SELECT name, path, uri, sha256, bytes FROM job_outputs WHERE job_id = $1 AND attempt = $2 ORDER BY name, path",
-        job,
-        attempt
-    )
-    .fetch_all(db)
     .await?)
 }
 

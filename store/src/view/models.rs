@@ -4,7 +4,6 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::pipelines::PromotionRow;
 use crate::Result;
 
 /// One registered model in the list.
@@ -111,23 +110,6 @@ pub async fn list_versions(db: &mut PgConnection, model_id: i64, before: Option<
     .await?)
 }
 
-/// An alias and its holder.
-#[derive(Debug, Clone)]
-pub struct AliasRow {
-    pub alias: String,
-    pub version: i32,
-}
-
-/// Lists the aliases of a model.
-///
-/// # Errors
-/// When the database fails.
-pub async fn list_aliases(db: &mut PgConnection, model_id: i64) -> Result<Vec<AliasRow>> {
-    Ok(sqlx::query_as!(AliasRow, "SELECT alias, version FROM model_aliases WHERE model_id = $1 ORDER BY alias", model_id)
-        .fetch_all(db)
-        .await?)
-}
-
 /// One move of an alias.
 #[derive(Debug, Clone)]
 pub struct AliasMoveRow {
@@ -157,35 +139,23 @@ pub async fn list_alias_moves(db: &mut PgConnection, model: &str, version: Optio
     .await?)
 }
 
-/// A version's own row.
+/// What the version page shows beside the version: the commit that it was made from.
 #[derive(Debug, Clone)]
-pub struct VersionHead {
-    pub model_id: i64,
-    pub name: String,
-    pub version: i32,
-    pub source: String,
+pub struct VersionOrigin {
     pub storage_uri: String,
-    pub run_id: Option<Uuid>,
-    pub description: String,
-    pub user_id: String,
-    pub created_at: DateTime<Utc>,
-    pub pipeline_id: Option<i64>,
     pub sha: Option<String>,
     pub commit_subject: Option<String>,
     pub repository: Option<String>,
-    pub aliases: Vec<String>,
 }
 
-/// Finds a version.
+/// Finds the origin of a version.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn find_version(db: &mut PgConnection, name: &str, version: i32) -> Result<Option<VersionHead>> {
+pub async fn find_version_origin(db: &mut PgConnection, name: &str, version: i32) -> Result<Option<VersionOrigin>> {
     Ok(sqlx::query_as!(
-        VersionHead,
-        r#"SELECT v.model_id, m.name, v.version, v.source, v.storage_uri, v.run_id, v.description, v.user_id, v.created_at, v.pipeline_id,
-                  p.sha AS "sha?", p.commit_subject AS "commit_subject?", r.name AS "repository?",
-                  ARRAY(SELECT alias FROM model_aliases a WHERE a.model_id = v.model_id AND a.version = v.version ORDER BY alias) AS "aliases!"
+        VersionOrigin,
+        r#"SELECT v.storage_uri, p.sha AS "sha?", p.commit_subject AS "commit_subject?", r.name AS "repository?"
            FROM model_versions v JOIN registered_models m ON m.id = v.model_id
            LEFT JOIN pipelines p ON p.id = v.pipeline_id LEFT JOIN repositories r ON r.id = p.repository_id
            WHERE m.name = $1 AND v.version = $2 AND v.deleted_at IS NULL"#,
@@ -193,99 +163,5 @@ pub async fn find_version(db: &mut PgConnection, name: &str, version: i32) -> Re
         version
     )
     .fetch_optional(db)
-    .await?)
-}
-
-/// Lists the requests to move an alias to a version, newest first.
-///
-/// # Errors
-/// When the database fails.
-pub async fn list_promotions(db: &mut PgConnection, model: &str, version: i32) -> Result<Vec<PromotionRow>> {
-    Ok(sqlx::query_as!(
-        PromotionRow,
-        "SELECT id, pipeline_id, model_name, version, alias, status, reason, gate_record_id, created_at, finished_at
-         FROM promotions WHERE model_name = $1 AND version = $2 ORDER BY id DESC LIMIT 20",
-        model,
-        version
-    )
-    .fetch_all(db)
-    .await?)
-}
-
-/// One evaluation of a gate.
-#[derive(Debug, Clone)]
-pub struct GateRow {
-    pub id: i64,
-    pub model_name: String,
-    pub version: i32,
-    pub alias: String,
-    pub champion_version: Option<i32>,
-    pub verdict: String,
-    pub policy: serde_json::Value,
-    pub policy_sha256: String,
-    /// `[domain::gate::CheckResult]`
-    pub checks: serde_json::Value,
-    pub evidence: serde_json::Value,
-    pub artifact_sha256: Option<String>,
-    pub artifact_uri: Option<String>,
-    pub approved_by: Vec<String>,
-    pub created_at: DateTime<Utc>,
-}
-
-/// Lists the gate records of a version, newest first.
-///
-/// # Errors
-/// When the database fails.
-pub async fn list_gate_records(db: &mut PgConnection, model: &str, version: i32, limit: i64) -> Result<Vec<GateRow>> {
-    Ok(sqlx::query_as!(
-        GateRow,
-        "SELECT id, model_name, version, alias, champion_version, verdict, policy, policy_sha256, checks, evidence, artifact_sha256,
-                artifact_uri, approved_by, created_at
-         FROM gate_records WHERE model_name = $1 AND version = $2 ORDER BY id DESC LIMIT $3",
-        model,
-        version,
-        limit
-    )
-    .fetch_all(db)
-    .await?)
-}
-
-/// Finds a gate record.
-///
-/// # Errors
-/// When the database fails.
-pub async fn find_gate_record(db: &mut PgConnection, id: i64) -> Result<Option<GateRow>> {
-    Ok(sqlx::query_as!(
-        GateRow,
-        "SELECT id, model_name, version, alias, champion_version, verdict, policy, policy_sha256, checks, evidence, artifact_sha256,
-                artifact_uri, approved_by, created_at
-         FROM gate_records WHERE id = $1",
-        id
-    )
-    .fetch_optional(db)
-    .await?)
-}
-
-/// One approval.
-#[derive(Debug, Clone)]
-pub struct ApprovalRow {
-    pub alias: String,
-    pub actor: String,
-    pub comment: String,
-    pub created_at: DateTime<Utc>,
-}
-
-/// Lists the approvals of a version.
-///
-/// # Errors
-/// When the database fails.
-pub async fn list_approvals(db: &mut PgConnection, model: &str, version: i32) -> Result<Vec<ApprovalRow>> {
-    Ok(sqlx::query_as!(
-        ApprovalRow,
-        "SELECT alias, actor, comment, created_at FROM approvals WHERE model_name = $1 AND version = $2 ORDER BY id",
-        model,
-        version
-    )
-    .fetch_all(db)
     .await?)
 }

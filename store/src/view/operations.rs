@@ -5,30 +5,6 @@ use sqlx::PgConnection;
 
 use crate::Result;
 
-/// One registered runner.
-#[derive(Debug, Clone)]
-pub struct RunnerRow {
-    pub name: String,
-    pub capabilities: Vec<String>,
-    pub cpus: i32,
-    pub version: String,
-    pub registered_at: DateTime<Utc>,
-    pub last_seen_at: DateTime<Utc>,
-}
-
-/// Lists runners by name.
-///
-/// # Errors
-/// When the database fails.
-pub async fn list_runners(db: &mut PgConnection) -> Result<Vec<RunnerRow>> {
-    Ok(sqlx::query_as!(
-        RunnerRow,
-        "SELECT name, capabilities, cpus, version, registered_at, last_seen_at FROM runners ORDER BY last_seen_at DESC, name LIMIT 500"
-    )
-    .fetch_all(db)
-    .await?)
-}
-
 /// A job that a runner holds.
 #[derive(Debug, Clone)]
 pub struct RunningJob {
@@ -59,10 +35,6 @@ pub async fn list_running_jobs(db: &mut PgConnection) -> Result<Vec<RunningJob>>
 #[derive(Debug, Clone)]
 pub struct QueuedJob {
     pub id: i64,
-    pub name: String,
-    pub cpus: i32,
-    pub requires: Vec<String>,
-    pub queued_at: Option<DateTime<Utc>>,
     pub pipeline_id: i64,
     pub repository: String,
     pub branch: String,
@@ -75,7 +47,7 @@ pub struct QueuedJob {
 pub async fn list_queue(db: &mut PgConnection, limit: i64) -> Result<Vec<QueuedJob>> {
     Ok(sqlx::query_as!(
         QueuedJob,
-        "SELECT j.id, j.name, j.cpus, j.requires, j.queued_at, j.pipeline_id, r.name AS repository, p.branch
+        "SELECT j.id, j.pipeline_id, r.name AS repository, p.branch
          FROM jobs j JOIN pipelines p ON p.id = j.pipeline_id JOIN repositories r ON r.id = p.repository_id
          WHERE j.status = 'queued' ORDER BY j.queued_at, j.id LIMIT $1",
         limit
@@ -153,65 +125,4 @@ pub async fn find_repository(db: &mut PgConnection, name: &str) -> Result<Option
     .fetch_all(db)
     .await?;
     Ok(Some(RepositoryHead { name: row.name, default_branch: row.default_branch, created_at: row.created_at, branches }))
-}
-
-/// One deployment.
-#[derive(Debug, Clone)]
-pub struct DeploymentRow {
-    pub id: i64,
-    pub environment: String,
-    pub model_name: String,
-    pub version: i32,
-    pub artifact_sha256: String,
-    pub status: String,
-    pub message: String,
-    pub actor: String,
-    pub gate_record_id: Option<i64>,
-    pub created_at: DateTime<Utc>,
-    pub ready_at: Option<DateTime<Utc>>,
-    pub ended_at: Option<DateTime<Utc>>,
-}
-
-/// Lists deployments, newest first. `serving` limits to those that serve now.
-///
-/// # Errors
-/// When the database fails.
-pub async fn list_deployments(
-    db: &mut PgConnection,
-    model: Option<&str>,
-    version: Option<i32>,
-    serving: bool,
-    before: Option<i64>,
-    limit: i64,
-) -> Result<Vec<DeploymentRow>> {
-    Ok(sqlx::query_as!(
-        DeploymentRow,
-        "SELECT id, environment, model_name, version, artifact_sha256, status, message, actor, gate_record_id, created_at, ready_at, ended_at
-         FROM deployments
-         WHERE ($1::text IS NULL OR model_name = $1) AND ($2::integer IS NULL OR version = $2) AND (NOT $3 OR status = 'serving')
-           AND ($4::bigint IS NULL OR id < $4)
-         ORDER BY id DESC LIMIT $5",
-        model,
-        version,
-        serving,
-        before,
-        limit
-    )
-    .fetch_all(db)
-    .await?)
-}
-
-/// Finds the newest deployment that a gate record led to.
-///
-/// # Errors
-/// When the database fails.
-pub async fn find_deployment_of_gate(db: &mut PgConnection, gate_record: i64) -> Result<Option<DeploymentRow>> {
-    Ok(sqlx::query_as!(
-        DeploymentRow,
-        "SELECT id, environment, model_name, version, artifact_sha256, status, message, actor, gate_record_id, created_at, ready_at, ended_at
-         FROM deployments WHERE gate_record_id = $1 ORDER BY id DESC LIMIT 1",
-        gate_record
-    )
-    .fetch_optional(db)
-    .await?)
 }
