@@ -26,6 +26,8 @@ impl std::fmt::Display for PageError {
     }
 }
 
+impl std::error::Error for PageError {}
+
 #[derive(Template)]
 #[template(path = "error.html")]
 struct ErrorPage {

@@ -138,8 +138,28 @@ pub fn stored_bytes(count: &i64) -> String {
 }
 
 /// The first eight digits of a commit or digest.
-pub fn short(sha: &str) -> String {
-    sha.chars().take(8).collect()
+pub fn short(sha: impl AsRef<str>) -> String {
+    sha.as_ref().chars().take(8).collect()
+}
+
+/// At most `most` characters, the last an ellipsis when text was cut.
+pub fn clip(text: impl AsRef<str>, most: usize) -> String {
+    let text = text.as_ref();
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// What a job does, in words.
+pub fn kind(kind: &sluice_domain::state::JobKind) -> &'static str {
+    use sluice_domain::state::JobKind;
+    match kind {
+        JobKind::Run => "run",
+        JobKind::Benchmark => "benchmark",
+        JobKind::ExportOnnx => "ONNX export",
+        JobKind::ExportTensorrt => "TensorRT export",
+    }
 }
 
 /// `1 run`, `2 runs`

@@ -2,11 +2,14 @@
 
 mod experiments;
 mod home;
+mod job;
 mod metric;
+mod pipeline;
+mod pipelines;
 mod run;
 mod runs;
 
-use actix_web::web::{ServiceConfig, get};
+use actix_web::web::{ServiceConfig, get, post};
 
 /// Adds every page.
 pub fn configure(config: &mut ServiceConfig) {
@@ -15,7 +18,14 @@ pub fn configure(config: &mut ServiceConfig) {
         .route("/experiments", get().to(experiments::list))
         .route("/experiments/{id}", get().to(runs::table))
         .route("/runs/{id}", get().to(run::show))
-        .route("/runs/{id}/metric", get().to(metric::show));
+        .route("/runs/{id}/metric", get().to(metric::show))
+        .route("/pipelines", get().to(pipelines::list))
+        .route("/pipelines/{id}", get().to(pipeline::show))
+        .route("/pipelines/{id}/cancel", post().to(pipeline::cancel))
+        .route("/jobs/{id}", get().to(job::show))
+        .route("/jobs/{id}/log.txt", get().to(job::raw_log))
+        .route("/jobs/{id}/cancel", post().to(job::cancel))
+        .route("/jobs/{id}/retry", post().to(job::retry));
 }
 
 /// Reads a run id from a path: anything else is a page that does not exist.
