@@ -9,7 +9,10 @@ mod pipelines;
 mod run;
 mod runs;
 
-use actix_web::web::{ServiceConfig, get, post};
+use actix_web::{
+    Route, guard,
+    web::{self, ServiceConfig, post},
+};
 
 /// Adds every page.
 pub fn configure(config: &mut ServiceConfig) {
@@ -26,6 +29,11 @@ pub fn configure(config: &mut ServiceConfig) {
         .route("/jobs/{id}/log.txt", get().to(job::raw_log))
         .route("/jobs/{id}/cancel", post().to(job::cancel))
         .route("/jobs/{id}/retry", post().to(job::retry));
+}
+
+/// A page answers HEAD as it answers GET.
+fn get() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
 /// Reads a run id from a path: anything else is a page that does not exist.
