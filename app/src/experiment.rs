@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use sluice_domain::{
-    filter::{Entity, EntityRule, Grammar, KeyRule, Keys, Kind, NUMERIC, Operator, TEXT, TEXT_OR_NULL},
+    filter::{Entity, EntityRule, Grammar, KeyRule, Keys, Kind, Literal, NUMERIC, Operator, TEXT, TEXT_OR_NULL},
     state::Lifecycle,
     tracking::{Experiment, KeyValue},
 };
@@ -18,7 +18,9 @@ use crate::{
     context::commit,
     fence,
     page::{Page, decode_token, encode_token},
-    tracking::{View, check_max_results, experiment_not_found, filter_error, order_error, parse_experiment_id, too_long, validate_key},
+    tracking::{
+        View, check_max_results, experiment_not_found, filter_error, order_error, parse_experiment_id, search_error, too_long, validate_key,
+    },
 };
 
 const MAX_NAME_CHARS: usize = 500;
@@ -121,8 +123,8 @@ pub async fn search_experiments_page(app: &App, search: &ExperimentSearch) -> Re
     let filter = GRAMMAR.parse(&search.filter).map_err(filter_error)?;
     for comparison in filter.iter().filter(|comparison| comparison.entity == Entity::Attribute && comparison.key == "experiment_id") {
         match &comparison.value {
-            sluice_domain::filter::Literal::Text(id) => drop(parse_experiment_id(id).or_else(only_invalid)?),
-            sluice_domain::filter::Literal::List(ids) => {
+            Literal::Text(id) => drop(parse_experiment_id(id).or_else(only_invalid)?),
+            Literal::List(ids) => {
                 for id in ids {
                     parse_experiment_id(id).or_else(only_invalid)?;
                 }
@@ -147,7 +149,8 @@ pub async fn search_experiments_page(app: &App, search: &ExperimentSearch) -> Re
             limit: search.max_results,
         },
     )
-    .await?;
+    .await
+    .map_err(search_error)?;
     Ok(Page { items: page.experiments, next_page_token: page.next.map(|position| encode_token(&scope, position)) })
 }
 

@@ -12,7 +12,7 @@ use sluice_store::{
 use crate::{
     App, Error, Result,
     page::{Page, decode_token, encode_token},
-    tracking::{View, check_max_results, filter_error, order_error},
+    tracking::{View, check_max_results, filter_error, order_error, search_error},
 };
 
 /// Most runs on one page.
@@ -114,7 +114,7 @@ pub async fn search_runs(app: &App, search: &RunSearch) -> Result<Page<Run>> {
         limit: search.max_results,
     };
     let mut tx = app.begin().await?;
-    let page = run_search::search_runs(&mut tx, &query).await?;
+    let page = run_search::search_runs(&mut tx, &query).await.map_err(search_error)?;
     Ok(Page { items: page.runs, next_page_token: page.next.map(|position| encode_token(&scope, position)) })
 }
 

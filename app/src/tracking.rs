@@ -102,6 +102,16 @@ pub(crate) fn order_error(error: FilterError) -> Error {
     Error::invalid("order_by", error.0)
 }
 
+/// A position that does not fit its search comes from a token that somebody made up.
+pub(crate) fn search_error(error: sluice_store::Error) -> Error {
+    match error {
+        sluice_store::Error::Malformed { what: "page position", .. } => {
+            Error::invalid("page_token", "Invalid page token, its position does not fit the search.")
+        }
+        other => other.into(),
+    }
+}
+
 /// Checks the size of a page.
 pub(crate) fn check_max_results(max_results: i64, limit: i64) -> Result<()> {
     if max_results < 1 {

@@ -55,7 +55,7 @@ pub async fn search_runs(db: &mut PgConnection, query: &RunQuery<'_>) -> Result<
         push_sort_expression(&mut sql, order);
         sql.push(" AS ").push(name);
     }
-    sql.push(" FROM runs r WHERE r.experiment_id = ANY(").push_bind(query.experiment_ids.to_vec()).push(")");
+    sql.push(" FROM runs r WHERE ");
     push_conditions(&mut sql, query);
     sql.push(") q");
     if let Some(after) = query.after {
@@ -82,8 +82,7 @@ pub async fn search_runs(db: &mut PgConnection, query: &RunQuery<'_>) -> Result<
 /// # Errors
 /// When the database fails.
 pub async fn count_runs(db: &mut PgConnection, query: &RunQuery<'_>) -> Result<i64> {
-    let mut sql = QueryBuilder::new("SELECT count(*) FROM runs r WHERE r.experiment_id = ANY(");
-    sql.push_bind(query.experiment_ids.to_vec()).push(")");
+    let mut sql = QueryBuilder::new("SELECT count(*) FROM runs r WHERE ");
     push_conditions(&mut sql, query);
     Ok(sql.build_query_scalar().fetch_one(db).await?)
 }
@@ -154,6 +153,11 @@ fn push_sort_expression(sql: &mut QueryBuilder<Postgres>, order: &OrderBy) {
 }
 
 fn push_conditions(sql: &mut QueryBuilder<Postgres>, query: &RunQuery<'_>) {
+    match query.experiment_ids {
+        // the index on (experiment, start) then also gives the order
+        [id] => sql.push("r.experiment_id = ").push_bind(*id),
+        ids => sql.push("r.experiment_id = ANY(").push_bind(ids.to_vec()).push(")"),
+    };
     if let Some(lifecycle) = query.lifecycle {
         sql.push(" AND r.lifecycle = ").push_bind(lifecycle.to_owned());
     }

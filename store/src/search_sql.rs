@@ -112,7 +112,7 @@ impl SortColumn {
 
     fn bind_value(&self, sql: &mut QueryBuilder<Postgres>, value: &SortValue) -> bool {
         match (self.sort_type, value) {
-            (SortType::Text, SortValue::Text(text)) => sql.push_bind(text.clone()),
+            (SortType::Text, SortValue::Text(text)) if !text.contains('\0') => sql.push_bind(text.clone()),
             (SortType::Text, SortValue::Missing) => sql.push_bind(""),
             (SortType::Integer, SortValue::Integer(number)) => sql.push_bind(*number),
             (SortType::Integer, SortValue::Missing) => sql.push_bind(0_i64),
@@ -149,7 +149,7 @@ fn rank(value: &SortValue) -> i32 {
 /// Pushes the condition that a row comes after a position in the order of `columns`.
 ///
 /// # Errors
-/// When the position does not fit the columns.
+/// [`Error::Malformed`] when the position does not fit the columns.
 pub fn push_after(sql: &mut QueryBuilder<Postgres>, columns: &[SortColumn], after: &[SortValue]) -> Result<()> {
     let mismatch = || Error::Malformed { what: "page position", message: "it does not fit the order".to_owned() };
     if columns.len() != after.len() || columns.is_empty() {
@@ -213,4 +213,39 @@ pub fn push_order(sql: &mut QueryBuilder<Postgres>, columns: &[SortColumn]) {
 /// When the row lacks a column.
 pub fn read_position(row: &PgRow, columns: &[SortColumn]) -> Result<Vec<SortValue>> {
     columns.iter().map(|column| column.read(row)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METRIC: SortColumn = SortColumn { name: "o0", sort_type: SortType::Float, nullable: true, descending: true };
+    const ID: SortColumn = SortColumn { name: "id", sort_type: SortType::Uuid, nullable: false, descending: false };
+
+    #[test]
+    fn a_position_becomes_a_lexicographic_condition() {
+        let mut sql = QueryBuilder::new("");
+        push_after(&mut sql, &[METRIC, ID], &[SortValue::Float(1.0_f64.to_bits()), SortValue::Uuid(Uuid::nil())]).unwrap();
+        let rank = "CASE WHEN o0 IS NULL THEN 2 WHEN o0 = 'NaN' THEN 1 ELSE 0 END";
+        let value = "CASE WHEN o0 IS NULL OR o0 = 'NaN' THEN 0 ELSE o0 END";
+        assert_eq!(
+            sql.into_string(),
+            format!("(({rank} > $1) OR ({rank} = $2 AND {value} < $3) OR ({rank} = $4 AND {value} = $5 AND id > $6))")
+        );
+    }
+
+    #[test]
+    fn a_position_that_does_not_fit_is_refused() {
+        for after in [
+            vec![],
+            vec![SortValue::Missing],
+            vec![SortValue::Text("x".to_owned()), SortValue::Uuid(Uuid::nil())],
+            vec![SortValue::Missing, SortValue::Missing],
+        ] {
+            let refused = push_after(&mut QueryBuilder::new(""), &[METRIC, ID], &after);
+            assert!(matches!(refused, Err(Error::Malformed { what: "page position", .. })), "{after:?}");
+        }
+        let text = SortColumn { name: "name", sort_type: SortType::Text, nullable: false, descending: false };
+        assert!(push_after(&mut QueryBuilder::new(""), &[text], &[SortValue::Text("a\0".to_owned())]).is_err());
+    }
 }
