@@ -38,10 +38,12 @@ async fn a_failed_start_leaves_the_previous_version_serving() {
     assert_eq!(decision(&server, pipeline).await.0, "promoted");
     let failed = newest_deployment(&server).await;
     assert_eq!((failed["version"].as_i64(), failed["status"].as_str()), (Some(2), Some("failed")));
+    assert!(failed["message"].as_str().is_some_and(|message| message.contains("cannot be loaded")), "{failed}");
     assert!(failed["message"].as_str().is_some_and(|message| !message.is_empty() && !message.contains('\n')), "{failed}");
     assert_eq!(predict(&server).await, (20.0, "1".to_owned()));
     let old: String = sqlx::query_scalar("SELECT status FROM deployments WHERE version = 1").fetch_one(&server.pool).await.expect("row");
     assert_eq!(old, "serving");
+    assert!(!server.data.path().join("deployments/2").exists(), "a failed deployment leaves no files");
 }
 
 #[tokio::test]

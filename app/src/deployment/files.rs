@@ -18,6 +18,15 @@ pub(super) fn folder(app: &App, id: i64) -> PathBuf {
     app.settings.data_dir.join("deployments").join(id.to_string())
 }
 
+/// Removes the folder of a deployment that is over. Its bytes stay in the artifact store.
+pub(super) async fn remove(app: &App, id: i64) {
+    if let Err(error) = tokio::fs::remove_dir_all(folder(app, id)).await
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(deployment.id = id, %error, "the folder of a deployment cannot be removed");
+    }
+}
+
 /// Makes sure that the deployment's folder holds the gated bytes, and gives the file. A file that is there
 /// and has the right digest is used as it is: a server that starts again needs the artifact no more.
 ///

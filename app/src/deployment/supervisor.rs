@@ -303,23 +303,30 @@ impl Deployments {
     async fn fail(&self, row: &DeploymentRow, message: &str) -> Result<()> {
         let now = self.0.app.clock.now();
         let mut tx = self.0.app.begin().await?;
-        if deployment::update_deployment_failed(&mut tx, row.id, message, now).await? {
-            let detail = json!({ "deployment": row.id, "environment": row.environment, "version": row.version, "message": message });
-            insert_audit(&mut tx, now, &row.actor, "deployment.failed", &format!("model:{}", row.model_name), &detail).await?;
-            announce(&mut tx, row).await?;
-        }
-        commit(tx).await?;
         self.retries().remove(&row.id);
+        if !deployment::update_deployment_failed(&mut tx, row.id, message, now).await? {
+            return Ok(());
+        }
+        let detail = json!({ "deployment": row.id, "environment": row.environment, "version": row.version, "message": message });
+        insert_audit(&mut tx, now, &row.actor, "deployment.failed", &format!("model:{}", row.model_name), &detail).await?;
+        announce(&mut tx, row).await?;
+        commit(tx).await?;
+        files::remove(&self.0.app, row.id).await;
         tracing::warn!(deployment.id = row.id, message, "deployment failed");
         Ok(())
     }
 
     /// Sends requests to a process from now on; the one before it ends when its requests are answered.
     fn install(&self, target: &Target, instance: Instance) {
-        let old = self.routes_mut().insert(target.clone(), Arc::new(instance));
-        if let Some(old) = old {
-            self.0.workers.spawn(async move { old.retire().await });
-        }
+        let id = instance.deployment_id;
+        let Some(old) = self.routes_mut().insert(target.clone(), Arc::new(instance)) else { return };
+        let app = self.0.app.clone();
+        self.0.workers.spawn(async move {
+            old.retire().await;
+            if old.deployment_id != id {
+                files::remove(&app, old.deployment_id).await;
+            }
+        });
     }
 
     fn back_off(&self, id: i64) {

@@ -89,14 +89,9 @@ pub(super) async fn collect(
             (None, None)
         }
         1 => {
-            let (job, output, found, files) = exports.remove(0);
-            match bind(found, &job, &output, &files) {
-                Ok((onnx, artifact)) => (Some(onnx), Some(artifact)),
-                Err((onnx, fault)) => {
-                    faults.push(fault);
-                    (Some(onnx), None)
-                }
-            }
+            let (job, output, mut found, files) = exports.remove(0);
+            let bound = bind(&mut found, &job, &output, &files).map_err(|fault| faults.push(fault));
+            (Some(found), bound.ok())
         }
         _ => {
             let names: Vec<_> = exports.iter().map(|(job, ..)| job.as_str()).collect();
@@ -125,28 +120,20 @@ pub(super) async fn collect(
 }
 
 /// Ties ONNX evidence to the uploaded file: the digest that was measured must be the one that was stored.
-fn bind(
-    mut onnx: OnnxEvidence,
-    job: &str,
-    output: &str,
-    files: &[gate_input::OutputFile],
-) -> std::result::Result<(OnnxEvidence, Artifact), (OnnxEvidence, Fault)> {
+fn bind(onnx: &mut OnnxEvidence, job: &str, output: &str, files: &[gate_input::OutputFile]) -> std::result::Result<Artifact, Fault> {
+    let fault = |reason| Fault { name: "artifact", reason };
     let models: Vec<_> = match files {
         [only] => vec![only],
         several => several.iter().filter(|file| file.path.ends_with(".onnx")).collect(),
     };
     let &[file] = models.as_slice() else {
-        let reason = format!("job {job} must leave exactly one ONNX file in output {output}, found {}", models.len());
-        return Err((onnx, Fault { name: "artifact", reason }));
+        return Err(fault(format!("job {job} must leave exactly one ONNX file in output {output}, found {}", models.len())));
     };
     onnx.uri.clone_from(&file.uri);
     if onnx.sha256.eq_ignore_ascii_case(&file.sha256) {
-        let artifact = Artifact { uri: file.uri.clone(), sha256: file.sha256.clone() };
-        Ok((onnx, artifact))
+        Ok(Artifact { uri: file.uri.clone(), sha256: file.sha256.clone() })
     } else {
-        let reason =
-            format!("digest mismatch: job {job} measured a file with SHA-256 {} and uploaded one with {}", onnx.sha256, file.sha256);
-        Err((onnx, Fault { name: "artifact", reason }))
+        Err(fault(format!("digest mismatch: job {job} measured a file with SHA-256 {} and uploaded one with {}", onnx.sha256, file.sha256)))
     }
 }
 
@@ -231,18 +218,20 @@ mod tests {
 
     #[test]
     fn evidence_about_other_bytes_than_the_uploaded_ones_is_a_fault() {
-        let (bound, artifact) = bind(onnx("aa"), "export", "onnx", &[file("model.onnx", "aa")]).unwrap();
-        assert_eq!(bound.uri, "mlflow-artifacts:/0/model.onnx");
+        let mut measured = onnx("aa");
+        let artifact = bind(&mut measured, "export", "onnx", &[file("model.onnx", "aa")]).unwrap();
+        assert_eq!(measured.uri, "mlflow-artifacts:/0/model.onnx");
         assert_eq!(artifact.sha256, "aa");
-        let (_, fault) = bind(onnx("aa"), "export", "onnx", &[file("model.onnx", "bb")]).unwrap_err();
+        let fault = bind(&mut measured, "export", "onnx", &[file("model.onnx", "bb")]).unwrap_err();
         assert!(fault.reason.starts_with("digest mismatch"), "{}", fault.reason);
     }
 
     #[test]
     fn the_onnx_file_must_be_the_only_one() {
-        assert!(bind(onnx("aa"), "export", "onnx", &[]).is_err());
-        assert!(bind(onnx("aa"), "export", "onnx", &[file("a.onnx", "aa"), file("b.onnx", "bb")]).is_err());
-        assert!(bind(onnx("aa"), "export", "onnx", &[file("a.onnx", "aa"), file("report.json", "bb")]).is_ok());
+        let bind = |files: &[gate_input::OutputFile]| bind(&mut onnx("aa"), "export", "onnx", files);
+        assert!(bind(&[]).is_err());
+        assert!(bind(&[file("a.onnx", "aa"), file("b.onnx", "bb")]).is_err());
+        assert!(bind(&[file("a.onnx", "aa"), file("report.json", "bb")]).is_ok());
     }
 
     #[test]
