@@ -43,7 +43,8 @@ async fn a_failed_start_leaves_the_previous_version_serving() {
     assert_eq!(predict(&server).await, (20.0, "1".to_owned()));
     let old: String = sqlx::query_scalar("SELECT status FROM deployments WHERE version = 1").fetch_one(&server.pool).await.expect("row");
     assert_eq!(old, "serving");
-    assert!(!server.data.path().join("deployments/2").exists(), "a failed deployment leaves no files");
+    let folder = server.data.path().join("deployments/2");
+    wait_for("the failed deployment's files to go", LIMIT, || async { (!folder.exists()).then_some(()) }).await;
 }
 
 #[tokio::test]
