@@ -8,7 +8,7 @@ use std::{
 use crate::{
     context::Context,
     files::{blocking, sha256_of},
-    halt::{Halt, JobResultOf},
+    halt::{Halt, JobResultOf, io},
 };
 
 /// A file of an output.
@@ -37,15 +37,25 @@ impl Context {
         Ok(())
     }
 
-    /// Uploads one file of an output; answers its SHA-256.
-    pub async fn upload(&self, output: &str, name: &str, path: &Path) -> JobResultOf<String> {
+    /// Where the plan wants the file of an output that the runner itself makes; its folder is there afterwards.
+    pub fn output_file(&self, output: &str) -> JobResultOf<PathBuf> {
+        let relative = self.assignment.job.outputs.get(output).ok_or_else(|| Halt::infra(format!("the plan has no output {output}")))?;
+        let file = self.folders.repo.join(relative);
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder).map_err(io(output))?;
+        }
+        Ok(file)
+    }
+
+    /// Uploads one file of an output.
+    async fn upload(&self, output: &str, name: &str, path: &Path) -> JobResultOf<()> {
         let title = format!("output {output}: {name}");
         let local = path.to_owned();
         let (sha256, _) = blocking(&title, move || sha256_of(&local)).await?;
         let (job, attempt) = (self.assignment.job_id, self.assignment.attempt);
         let stored = self.call(&title, || self.client.put_output(job, attempt, output, name, path)).await?;
         if stored.sha256 == sha256 {
-            Ok(sha256)
+            Ok(())
         } else {
             Err(Halt::infra(format!("{title}: the server stored SHA-256 {}, the file has {sha256}", stored.sha256)))
         }

@@ -8,6 +8,7 @@ use sluice_domain::{evidence::OnnxEvidence, plan::OnnxExportSpec};
 use crate::{
     context::Context,
     environment::Environment,
+    files::{blocking, sha256_of},
     halt::{Halt, JobResultOf, io},
     process::Command,
 };
@@ -15,17 +16,15 @@ use crate::{
 const SCRIPT: &str = include_str!("../export_onnx.py");
 /// Relative tolerances whose excess is recorded: gate policies choose among them.
 const RTOLS: [f64; 4] = [1e-3, 1e-4, 1e-5, 0.0];
-/// Name of the exported file within its output.
-const FILE_NAME: &str = "model.onnx";
 
 impl Context {
-    /// Exports, uploads the file, and answers what was found. Outputs that differ are evidence for the gate to judge;
+    /// Exports to where the job's output lies, and answers what was found. Outputs that differ are evidence for the gate to judge;
     /// only what cannot be exported at all fails here.
     pub async fn export_onnx(&self, spec: &OnnxExportSpec, environment: &Environment) -> JobResultOf<OnnxEvidence> {
         let folder = self.folders.tmp.join("export");
         std::fs::create_dir_all(&folder).map_err(io("export"))?;
-        let (script, request, result, file) =
-            (folder.join("export_onnx.py"), folder.join("spec.json"), folder.join("result.json"), folder.join(FILE_NAME));
+        let (script, request, result) = (folder.join("export_onnx.py"), folder.join("spec.json"), folder.join("result.json"));
+        let file = self.output_file(&spec.output)?;
         let model_dir = self.folders.inputs.join(&spec.from.job).join(&spec.from.output);
         let body = json!({
             "model_dir": model_dir,
@@ -48,7 +47,7 @@ impl Context {
         let text = std::fs::read_to_string(&result).map_err(|error| Halt::user(format!("ONNX export left no result: {error}")))?;
         let evidence: OnnxEvidence =
             serde_json::from_str(&text).map_err(|error| Halt::user(format!("ONNX export left a broken result: {error}")))?;
-        let sha256 = self.upload(&spec.output, FILE_NAME, &file).await?;
+        let (sha256, _) = blocking("ONNX export", move || sha256_of(&file)).await?;
         // What is gated must be what was measured.
         if sha256 != evidence.sha256 {
             return Err(Halt::user(format!("the exported file has SHA-256 {sha256}, but {} was measured", evidence.sha256)));

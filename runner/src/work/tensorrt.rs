@@ -14,8 +14,7 @@ use crate::{
     process::Command,
 };
 
-/// Name of the engine file, and of its output.
-const FILE_NAME: &str = "model.plan";
+/// Name of the engine's output.
 const OUTPUT: &str = "engine";
 
 /// `trtexec` on a search path: its presence is the capability `tensorrt`.
@@ -47,7 +46,7 @@ pub fn trtexec_arguments(precision: &str, onnx: &Path, engine: &Path) -> Result<
 }
 
 impl Context {
-    /// Builds the engine and uploads it.
+    /// Builds the engine where the job's output lies.
     pub async fn export_tensorrt(&self, spec: &TensorrtExportSpec, environment: &Environment) -> JobResultOf<()> {
         let path = environment.variables.get("PATH").map(OsString::as_os_str);
         let trtexec =
@@ -57,13 +56,12 @@ impl Context {
         if !onnx.is_file() {
             return Err(Halt::user(format!("{}.{} holds no model.onnx", spec.from.job, spec.from.output)));
         }
-        let engine = self.folders.tmp.join(FILE_NAME);
+        let engine = self.output_file(OUTPUT)?;
         let args = trtexec_arguments(&spec.precision, &onnx, &engine).map_err(Halt::user)?;
         let cwd = self.folders.repo.clone();
         let command = Command { program: trtexec.into(), args, cwd, env: environment.variables.clone() };
         self.run("trtexec", command).await?;
         std::fs::metadata(&engine).map_err(io("trtexec left no engine"))?;
-        self.upload(OUTPUT, FILE_NAME, &engine).await?;
         Ok(())
     }
 }
