@@ -51,11 +51,10 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
     }
 }
 
-/// Parses a JSON body; the error names the field that is wrong, not a position in the text.
+/// Parses a JSON body; the error names the field that is wrong, not a position in the text. No bytes are an
+/// empty object.
 fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    if body.is_empty() {
-        return Err(Error::invalid("body", "the request body is empty: a JSON object is expected"));
-    }
+    let body = if body.iter().all(u8::is_ascii_whitespace) { b"{}" } else { body };
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
@@ -195,6 +194,14 @@ pub fn id<T: std::str::FromStr>(text: &str, what: &str) -> Result<T> {
     text.parse().map_err(|_| Error::NotFound(format!("{what} {text:?} not found: {what} ids are whole numbers")))
 }
 
+/// A whole number in a path that names a version or the like.
+///
+/// # Errors
+/// [`Error::Invalid`] when it is none.
+pub fn number<T: std::str::FromStr>(field: &str, text: &str) -> Result<T> {
+    text.parse().map_err(|_| Error::invalid(field, format!("{field} must be a whole number, is {text:?}")))
+}
+
 /// The secret of `Authorization: Bearer …`.
 ///
 /// # Errors
@@ -231,7 +238,8 @@ mod tests {
     #[test]
     fn errors_name_the_field() {
         for (body, field) in [
-            ("", "body"),
+            ("", "name"),
+            (" ", "name"),
             ("{", "body"),
             ("[]", "body"),
             ("{}", "name"),

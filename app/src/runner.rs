@@ -14,22 +14,27 @@ use sluice_domain::{
     plan::{JobSpec, Work},
     runner::{Assignment, ChampionInputs, Claim, InputFile, RegisterRunner, RegisteredRunner},
     state::{AttemptStatus, Cause, JobStatus, RunStatus},
-    tracking::JOB_TAG,
+    tracking::KeyValue,
 };
 use sluice_store::{
-    PgConnection,
+    PgConnection, Postgres, Transaction,
     audit::insert_audit,
-    job::{JobRow, claim_queued_job, find_champion_pipeline, list_jobs, update_job_started},
+    job::{JobChange, JobRow, claim_queued_job, find_champion_pipeline, list_jobs, lock_job, update_job_started, update_job_status},
     job_attempt::{AttemptEnd, insert_attempt, list_outputs, list_running_attempts_of_runner},
-    job_run::{NewJobRun, ensure_experiment, insert_job_run, update_job_run_continued},
+    job_run::{ensure_experiment, update_job_run_continued},
     notify::notify,
-    pipeline::{PipelineRow, get_pipeline},
+    pipeline::{PipelineRow, get_pipeline, lock_pipeline},
     runner::{self as store, RunnerRegistration, RunnerRow},
 };
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
-use crate::{App, Error, Result, attempt, context::commit};
+use crate::{
+    Actor, App, Error, Result, attempt,
+    context::commit,
+    job::advance,
+    run::{NewRun, create_run_in},
+};
 
 /// A runner that was not heard of for this long counts as offline.
 pub const OFFLINE_AFTER: TimeDelta = TimeDelta::seconds(60);
@@ -168,7 +173,42 @@ pub async fn claim(app: &App, token: &str, request: &Claim) -> Result<Option<Ass
     }
 }
 
+/// Tries once. Jobs that cannot be handed out are failed on the way, so that they do not block the queue.
 async fn try_claim(app: &App, token: &str, free_cpus: i32) -> Result<Option<Assignment>> {
+    loop {
+        match try_claim_one(app, token, free_cpus).await? {
+            Claiming::Assigned(assignment) => return Ok(Some(*assignment)),
+            Claiming::NoJob => return Ok(None),
+            Claiming::Refused => {}
+        }
+    }
+}
+
+enum Claiming {
+    Assigned(Box<Assignment>),
+    NoJob,
+    Refused,
+}
+
+/// Fails a job that cannot be started.
+async fn refuse(app: &App, tx: Transaction<'static, Postgres>, job: &JobRow, message: &str) -> Result<Claiming> {
+    tx.rollback().await.map_err(sluice_store::Error::from)?;
+    let mut tx = app.begin().await?;
+    lock_pipeline(&mut tx, job.pipeline_id).await?;
+    let job = lock_job(&mut tx, job.id).await?;
+    if *job.status == JobStatus::Queued {
+        let now = app.clock.now();
+        let change = JobChange { status: JobStatus::Failed, cause: Some(Cause::User), message, at: now };
+        update_job_status(&mut tx, job.id, &change).await?;
+        insert_audit(&mut tx, now, &Actor::system().0, "job.finished", &format!("job:{}", job.id), &json!({ "message": message })).await?;
+        notify(&mut tx, &format!("job:{}", job.id)).await?;
+        advance(app, &mut tx, job.pipeline_id).await?;
+    }
+    commit(tx).await?;
+    Ok(Claiming::Refused)
+}
+
+async fn try_claim_one(app: &App, token: &str, free_cpus: i32) -> Result<Claiming> {
     let now = app.clock.now();
     let mut tx = app.begin().await?;
     let runner = store::find_runner_by_token(&mut tx, &digest(token))
@@ -177,11 +217,18 @@ async fn try_claim(app: &App, token: &str, free_cpus: i32) -> Result<Option<Assi
     store::update_runner_seen(&mut tx, runner.id, now).await?;
     let Some(job) = claim_queued_job(&mut tx, &runner.capabilities, free_cpus).await? else {
         commit(tx).await?;
-        return Ok(None);
+        return Ok(Claiming::NoJob);
     };
-    let spec: JobSpec = serde_json::from_value(job.spec.clone()).map_err(|error| Error::Internal(error.into()))?;
+    let spec: JobSpec = match serde_json::from_value(job.spec.clone()) {
+        Ok(spec) => spec,
+        Err(error) => return refuse(app, tx, &job, &format!("its plan cannot be read: {error}")).await,
+    };
     let pipeline = get_pipeline(&mut tx, job.pipeline_id).await?;
-    let run_id = start_run(&mut tx, &pipeline, &job, &spec, now).await?;
+    let run_id = match start_run(app, &mut tx, &pipeline, &job, &spec).await {
+        Ok(run_id) => run_id,
+        Err(error @ (Error::Invalid { .. } | Error::NotFound(_))) => return refuse(app, tx, &job, &error.to_string()).await,
+        Err(error) => return Err(error),
+    };
     let attempt = update_job_started(&mut tx, job.id, run_id, now).await?;
     let token = new_token("sluice_job_");
     insert_attempt(&mut tx, job.id, attempt, runner.id, &digest(&token), now, now + lease(app)).await?;
@@ -193,7 +240,7 @@ async fn try_claim(app: &App, token: &str, free_cpus: i32) -> Result<Option<Assi
     let inputs = inputs(&mut tx, job.pipeline_id, &spec.needs).await?;
     let champion = champion(&mut tx, &spec).await?;
     commit(tx).await?;
-    Ok(Some(Assignment {
+    Ok(Claiming::Assigned(Box::new(Assignment {
         job_id: job.id,
         attempt,
         token,
@@ -207,23 +254,21 @@ async fn try_claim(app: &App, token: &str, free_cpus: i32) -> Result<Option<Assi
         run_id: RunId(run_id),
         inputs,
         champion,
-    }))
+    })))
 }
 
 /// The job's tracking run: made at the first attempt, taken up again by later ones.
-async fn start_run(db: &mut PgConnection, pipeline: &PipelineRow, job: &JobRow, spec: &JobSpec, at: DateTime<Utc>) -> Result<Uuid> {
+async fn start_run(app: &App, db: &mut PgConnection, pipeline: &PipelineRow, job: &JobRow, spec: &JobSpec) -> Result<Uuid> {
     if let Some(run_id) = job.run_id {
         update_job_run_continued(db, run_id, RunStatus::Running).await?;
         return Ok(run_id);
     }
-    let experiment_id = ensure_experiment(db, &spec.experiment, at).await?;
-    let name = format!("{}-{}", job.name, pipeline.id);
+    let experiment_id = ensure_experiment(db, &spec.experiment, app.clock.now()).await?;
     let source = match &spec.work {
         Work::Torchrun { script, .. } => script.clone(),
         _ => pipeline.repository.clone(),
     };
     let tags = [
-        ("mlflow.runName", name.clone()),
         ("mlflow.user", "sluice".to_owned()),
         ("mlflow.source.type", "JOB".to_owned()),
         ("mlflow.source.name", source),
@@ -231,13 +276,12 @@ async fn start_run(db: &mut PgConnection, pipeline: &PipelineRow, job: &JobRow, 
         ("mlflow.source.git.branch", pipeline.branch.clone()),
         ("sluice.repository", pipeline.repository.clone()),
         ("sluice.pipeline", pipeline.id.to_string()),
-        (JOB_TAG, job.id.to_string()),
         ("sluice.job_name", job.name.clone()),
     ]
-    .map(|(key, value)| (key.to_owned(), value));
-    let id = Uuid::new_v4();
-    insert_job_run(db, &NewJobRun { id, experiment_id, name: &name, tags: &tags, at }).await?;
-    Ok(id)
+    .map(|(key, value)| KeyValue { key: key.to_owned(), value });
+    let new =
+        NewRun { user_id: "sluice".to_owned(), name: format!("{}-{}", job.name, pipeline.id), start_time_ms: None, tags: tags.to_vec() };
+    Ok(create_run_in(db, app, experiment_id, new, Some(job.id)).await?.0)
 }
 
 /// The outputs of some jobs of a pipeline.

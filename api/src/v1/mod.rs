@@ -3,7 +3,6 @@
 mod deployments;
 mod events;
 mod gates;
-pub mod input;
 mod jobs;
 mod models;
 mod pipelines;

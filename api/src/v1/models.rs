@@ -4,8 +4,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 use sluice_app::{Actor, App, Error, model, promotion};
 
-use super::input::{JsonBody, Page, Paging, limit, number, query};
-use crate::problem::Problem;
+use crate::{
+    extract::{Json, Page, Params, number},
+    problem::Problem,
+};
 
 pub(super) fn configure(config: &mut web::ServiceConfig) {
     config
@@ -17,10 +19,11 @@ pub(super) fn configure(config: &mut web::ServiceConfig) {
 }
 
 async fn list_models(app: web::Data<App>, request: HttpRequest) -> Result<HttpResponse, Problem> {
-    let paging: Paging = query(&request)?;
-    let limit = limit(paging.limit.as_deref())?;
-    let models = model::list_models(&app, paging.after.as_deref(), limit + 1).await?;
-    Ok(HttpResponse::Ok().json(Page::cut(models, limit, |model| model.name.clone())))
+    let mut params = Params::of(&request)?;
+    let (after, limit) = (params.text("after"), params.limit()?);
+    params.done()?;
+    let models = model::list_models(&app, after.as_deref(), limit + 1).await?;
+    Ok(HttpResponse::Ok().json(Page::new(models, limit, |model| model.name.clone())))
 }
 
 async fn get_model(app: web::Data<App>, name: web::Path<String>) -> Result<HttpResponse, Problem> {
@@ -39,7 +42,7 @@ struct Approve {
     comment: Option<String>,
 }
 
-async fn approve_version(app: web::Data<App>, path: web::Path<(String, String)>, body: JsonBody<Approve>) -> Result<HttpResponse, Problem> {
+async fn approve_version(app: web::Data<App>, path: web::Path<(String, String)>, body: Json<Approve>) -> Result<HttpResponse, Problem> {
     let (name, version) = path.into_inner();
     let comment = body.0.comment.as_deref().unwrap_or_default();
     let version = number("version", &version)?;
@@ -54,7 +57,7 @@ struct Rollback {
     environment: Option<String>,
 }
 
-async fn rollback_model(app: web::Data<App>, name: web::Path<String>, body: JsonBody<Rollback>) -> Result<HttpResponse, Problem> {
+async fn rollback_model(app: web::Data<App>, name: web::Path<String>, body: Json<Rollback>) -> Result<HttpResponse, Problem> {
     let alias = body.0.alias.as_deref().unwrap_or("champion");
     let environment = body.0.environment.as_deref();
     no_nul(&[("alias", alias), ("environment", environment.unwrap_or_default())])?;
