@@ -4,7 +4,7 @@ use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use sluice_client::{Client, RetryPolicy};
-use sluice_domain::runner::{Assignment, Claim, RegisterRunner};
+use sluice_domain::runner::{Assignment, Claim, Claimed, RegisterRunner};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -18,9 +18,12 @@ use crate::{
     workspace,
 };
 
-/// How long a claim may be held open. Short while jobs run: cores that they free are offered with the next claim.
+/// How long a claim may be held open. Short while jobs run: cores that they free are offered with the next claim, and
+/// a runner that is stopped or frozen then takes nothing with it.
 const WAIT_IDLE_SECS: u32 = 20;
-const WAIT_BUSY_SECS: u32 = 3;
+const WAIT_BUSY_SECS: u32 = 1;
+/// How long the end may be held up by an answer of the server.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Runs a runner until `shutdown`; running jobs are then ended and reported for another attempt.
 ///
@@ -60,9 +63,25 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> anyhow::R
         }
         let wait_secs = if jobs.running.is_empty() { WAIT_IDLE_SECS } else { WAIT_BUSY_SECS };
         let claim = Claim { wait_secs, free_cpus };
+        let claimant = authorized.clone();
+        let asking = claimant.claim(&claim);
+        tokio::pin!(asking);
         let answer = tokio::select! {
-            () = shutdown.cancelled() => break,
-            answer = authorized.claim(&claim) => answer,
+            () = shutdown.cancelled() => {
+                // The server may be about to hand out a job: one that nobody hears of would wait for a whole lease.
+                if !jobs.running.is_empty() {
+                    let last = tokio::time::timeout(FAREWELL, asking).await;
+                    if let Ok(Ok(Claimed { assignment: Some(assignment) })) = last {
+                        jobs.start(assignment);
+                    }
+                } else {
+                    let request = registration(&config);
+                    // Nothing is lost by a new token, and the old one's open claim gets nothing any more.
+                    let _ = tokio::time::timeout(FAREWELL, client.register_runner(&request)).await;
+                }
+                break;
+            }
+            answer = &mut asking => answer,
         };
         match answer {
             Ok(claimed) => {
@@ -95,12 +114,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> anyhow::R
 
 /// Registers, waiting for the server to come up. `None`: shut down meanwhile.
 async fn register(client: &Client, config: &RunnerConfig, shutdown: &CancellationToken) -> anyhow::Result<Option<Client>> {
-    let request = RegisterRunner {
-        name: config.name.clone(),
-        capabilities: capabilities(config),
-        cpus: config.cpus,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
+    let request = registration(config);
     let policy = RetryPolicy { max_delay: Duration::from_secs(1), ..RetryPolicy::forever() };
     let registered = tokio::select! {
         () = shutdown.cancelled() => return Ok(None),
@@ -109,6 +123,11 @@ async fn register(client: &Client, config: &RunnerConfig, shutdown: &Cancellatio
     let registered = registered.with_context(|| format!("{} refuses the runner {}", config.server_url, config.name))?;
     tracing::info!(runner = %config.name, server = %config.server_url, capabilities = ?request.capabilities, cpus = config.cpus, "registered");
     Ok(Some(client.with_token(registered.token)))
+}
+
+fn registration(config: &RunnerConfig) -> RegisterRunner {
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    RegisterRunner { name: config.name.clone(), capabilities: capabilities(config), cpus: config.cpus, version }
 }
 
 /// The given labels and those that are found out here. TensorRT counts only where it can be run.

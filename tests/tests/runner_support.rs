@@ -115,7 +115,11 @@ impl<'a> Line<'a> {
         let (mut text, mut from) = (String::new(), 0);
         loop {
             let path = format!("/api/v1/jobs/{}/logs?attempt={attempt}&from={from}", self.job().await["id"]);
-            let page = self.server.get(&path).await.expect(200);
+            let answer = self.server.get(&path).await;
+            if answer.status == 404 {
+                return text; // not started yet
+            }
+            let page = answer.expect(200);
             let chunks = page["chunks"].as_array().expect("chunks");
             text.extend(chunks.iter().filter_map(|chunk| chunk["content"].as_str()));
             from = page["next"].as_i64().expect("next");
