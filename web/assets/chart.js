@@ -10,7 +10,7 @@
     probe.style.color = `var(${name})`;
     return getComputedStyle(probe).color;
   };
-  const withAlpha = (rgb, alpha) => rgb.replace(/^rgba?\(([^)]+?)(,[^,]+)?\)$/, (all, inner) => `rgba(${inner.split(",").slice(0, 3).join(",")}, ${alpha})`);
+  const withAlpha = (rgb, alpha) => `rgba(${rgb.match(/[\d.]+/g).slice(0, 3).join(", ")}, ${alpha})`;
 
   const short = (value) => {
     if (value === null || value === undefined) return "–";
@@ -122,7 +122,7 @@
       if (index === null || index === undefined) {
         const hidden = this.data.last.filter((value) => !Number.isFinite(value) || (this.log && value <= 0)).length;
         const notes = [];
-        if (this.data.bucketed) notes.push(`${this.data.total_points} points in ${this.data.x.length} buckets`);
+        if (this.data.bucketed) notes.push(`${this.data.total_points} points, ${this.data.x.length} drawn`);
         if (hidden) notes.push(`${hidden} not drawn (${this.log ? "≤ 0 or " : ""}not finite)`);
         this.readout.textContent = notes.join(" · ");
         return;

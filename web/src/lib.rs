@@ -8,6 +8,7 @@ mod assets;
 mod dag;
 mod error;
 mod flash;
+mod gate_view;
 mod page;
 mod pages;
 mod query;

@@ -4,10 +4,14 @@ mod experiments;
 mod home;
 mod job;
 mod metric;
+mod models;
+mod operations;
 mod pipeline;
 mod pipelines;
+mod repositories;
 mod run;
 mod runs;
+mod version;
 
 use actix_web::{
     Route, guard,
@@ -28,7 +32,18 @@ pub fn configure(config: &mut ServiceConfig) {
         .route("/jobs/{id}", get().to(job::show))
         .route("/jobs/{id}/log.txt", get().to(job::raw_log))
         .route("/jobs/{id}/cancel", post().to(job::cancel))
-        .route("/jobs/{id}/retry", post().to(job::retry));
+        .route("/jobs/{id}/retry", post().to(job::retry))
+        .route("/models", get().to(models::list))
+        .route("/models/{name}", get().to(models::show))
+        .route("/models/{name}/rollback", post().to(models::roll_back))
+        .route("/models/{name}/versions/{version}", get().to(version::show))
+        .route("/models/{name}/versions/{version}/approve", post().to(version::approve_version))
+        .route("/repositories", get().to(repositories::list))
+        .route("/repositories", post().to(repositories::create))
+        .route("/repositories/{name}", get().to(repositories::show))
+        .route("/runners", get().to(operations::runners))
+        .route("/deployments", get().to(operations::deployments))
+        .route("/audit", get().to(operations::audit));
 }
 
 /// A page answers HEAD as it answers GET.
