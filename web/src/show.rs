@@ -67,6 +67,11 @@ pub fn span(from: &impl Moment, to: &impl Moment) -> String {
     duration_ms((to.moment().unwrap_or_else(Utc::now) - from).num_milliseconds())
 }
 
+/// How long ago something that still lasts began.
+pub fn since(from: &impl Moment) -> String {
+    span(from, &None::<i64>)
+}
+
 /// `430 ms`, `12.3 s`, `4 min 05 s`, `2 h 14 min`, `3 d 4 h`.
 pub fn duration_ms(ms: i64) -> String {
     let ms = ms.max(0);
