@@ -5,10 +5,10 @@ use sluice_tests::{Answer, TestServer};
 
 use crate::tracking_support::{assert_refused, get, new_experiment, new_run, ok, run, text, value_of};
 
-const TOKENS: [&str; 3] = ["sluice_job_one", "sluice_job_two", "sluice_job_three"];
+pub const TOKENS: [&str; 3] = ["sluice_job_one", "sluice_job_two", "sluice_job_three"];
 
 /// A running job on its first attempt whose run this is.
-async fn job_of(server: &TestServer, run_id: &str) -> i64 {
+pub async fn job_of(server: &TestServer, run_id: &str) -> i64 {
     sqlx::raw_sql(
         "INSERT INTO repositories (name, created_at) VALUES ('r', now());
          INSERT INTO pipelines (repository_id, branch, sha, commit_subject, commit_author, status, created_at) SELECT id, 'main', 'x', 's', 'a', 'running', now() FROM repositories;
@@ -30,7 +30,7 @@ async fn job_of(server: &TestServer, run_id: &str) -> i64 {
 }
 
 /// Another attempt takes over.
-async fn begin_attempt(server: &TestServer, job: i64, attempt: i32) {
+pub async fn begin_attempt(server: &TestServer, job: i64, attempt: i32) {
     sqlx::query(
         "WITH over AS (UPDATE job_attempts SET status = 'lost', finished_at = now() WHERE job_id = $1),
               now_at AS (UPDATE jobs SET attempt = $2, status = 'running' WHERE id = $1)
