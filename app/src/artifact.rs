@@ -1,6 +1,9 @@
 //! Artifact files: upload, download, listing, and reading by `mlflow-artifacts:/…` URI with a checked digest.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -177,6 +180,17 @@ pub async fn fetch_verified(app: &App, uri: &str, expected_sha256: &str, to: &Pa
 /// When the file does not exist.
 pub async fn digest(app: &App, uri: &str) -> Result<Stored> {
     Ok(app.blob.digest(&key_of_uri(uri)?).await?)
+}
+
+/// Removes what uploads of an earlier process of this server left behind. Run once, at its start.
+pub async fn sweep(app: App) {
+    // file times may lag behind the clock by a few milliseconds
+    let before = SystemTime::now() - Duration::from_secs(1);
+    match app.blob.remove_abandoned(before).await {
+        Ok(0) => {}
+        Ok(removed) => tracing::info!(removed, "removed abandoned uploads"),
+        Err(error) => tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), "cannot remove abandoned uploads"),
+    }
 }
 
 impl From<sluice_blob::Error> for Error {

@@ -4,8 +4,13 @@ mod error;
 mod key;
 mod read;
 mod staged;
+mod sweep;
 
-use std::{fmt::Write as _, path::Path as FsPath, sync::Arc};
+use std::{
+    fmt::Write as _,
+    path::{Path as FsPath, PathBuf},
+    sync::Arc,
+};
 
 use object_store::{ObjectStore, local::LocalFileSystem};
 use sha2::{Digest as _, Sha256};
@@ -19,6 +24,7 @@ pub use staged::{Staged, Stored};
 #[derive(Debug, Clone)]
 pub struct BlobStore {
     store: Arc<dyn ObjectStore>,
+    folder: PathBuf,
 }
 
 impl BlobStore {
@@ -28,7 +34,7 @@ impl BlobStore {
     /// When the folder cannot be opened.
     pub fn local(folder: &FsPath) -> Result<Self, object_store::Error> {
         let store = LocalFileSystem::new_with_prefix(folder)?.with_automatic_cleanup(true).with_fsync(true);
-        Ok(Self { store: Arc::new(store) })
+        Ok(Self { store: Arc::new(store), folder: folder.to_owned() })
     }
 }
 

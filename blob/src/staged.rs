@@ -21,6 +21,7 @@ pub struct Stored {
 /// A complete upload that is not visible yet. Dropping it removes it.
 #[derive(Debug)]
 pub struct Staged {
+    store: BlobStore,
     upload: Upload,
     key: Key,
     stored: Stored,
@@ -50,6 +51,7 @@ impl BlobStore {
         E: std::fmt::Display,
     {
         let sort = |error| Error::of(key.as_str(), error);
+        self.check_no_folder(key).await?;
         let mut stream = std::pin::pin!(stream);
         let mut upload = Upload(Some(self.store.put_multipart(&key.path()).await.map_err(sort)?));
         let mut digest = Sha256::new();
@@ -73,9 +75,14 @@ impl BlobStore {
                 first = false;
             }
             if ended {
-                return Ok(Staged { upload, key: key.clone(), stored: Stored { sha256: hex_digest(digest), bytes } });
+                let stored = Stored { sha256: hex_digest(digest), bytes };
+                return Ok(Staged { store: self.clone(), upload, key: key.clone(), stored });
             }
         }
+    }
+
+    async fn check_no_folder(&self, key: &Key) -> Result<(), Error> {
+        if self.is_dir(key).await? { Err(Error::NotAFile(format!("'{key}' is a folder"))) } else { Ok(()) }
     }
 }
 
@@ -91,6 +98,8 @@ impl Staged {
     /// # Errors
     /// [`Error::NotAFile`] when a folder is in the way.
     pub async fn publish(mut self) -> Result<Stored, Error> {
+        // completing onto a folder fails and leaves the staged object behind
+        self.store.check_no_folder(&self.key).await?;
         if let Some(mut upload) = self.upload.0.take()
             && let Err(error) = upload.complete().await
         {

@@ -111,10 +111,13 @@ async fn odd_names_come_back_as_they_were_put() {
 
 #[tokio::test]
 async fn files_and_folders_do_not_take_each_others_place() {
-    let (_folder, store) = store();
+    let (folder, store) = store();
     put(&store, "d/f", b"x").await.unwrap();
     assert!(matches!(put(&store, "d/f/g", b"y").await, Err(Error::NotAFile(_))));
     assert!(matches!(put(&store, "d", b"y").await, Err(Error::NotAFile(_))));
+    let staged = store.put_stream(&key("e"), chunks(&[b"x"])).await.unwrap();
+    put(&store, "e/f", b"x").await.unwrap();
+    assert!(matches!(staged.publish().await, Err(Error::NotAFile(_))), "a folder came meanwhile");
     assert!(matches!(read(&store, "d", None).await, Err(Error::NotAFile(_))));
     assert!(matches!(read(&store, "d/f/g", None).await, Err(Error::NotFound(_))));
     assert!(store.list(Some(&key("d/f"))).await.unwrap().is_empty());
@@ -122,7 +125,13 @@ async fn files_and_folders_do_not_take_each_others_place() {
     assert!(store.list_all(&key("nowhere")).await.unwrap().is_empty());
     store.delete(&key("d/f/g")).await.unwrap();
     assert!(store.list(Some(&key("nowhere"))).await.unwrap().is_empty());
-    assert_eq!(store.list(None).await.unwrap(), [Entry { name: "d".to_owned(), is_dir: true, bytes: 0 }]);
+    store.delete(&key("e")).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while files(folder.path()) != ["f"] {
+        assert!(Instant::now() < deadline, "left: {:?}", files(folder.path()));
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.list(None).await.unwrap().first(), Some(&Entry { name: "d".to_owned(), is_dir: true, bytes: 0 }));
 }
 
 #[tokio::test]
@@ -150,4 +159,15 @@ async fn a_fetched_file_appears_only_with_the_expected_digest() {
     let error = store.fetch(&key("m.onnx"), Some(&stored.sha256), &other).await.unwrap_err();
     assert!(matches!(&error, Error::DigestMismatch { expected, .. } if *expected == stored.sha256), "{error}");
     assert!(!other.exists() && !folder.path().join("other.partial").exists());
+}
+
+#[tokio::test]
+async fn what_a_killed_process_staged_is_swept_away() {
+    let (folder, store) = store();
+    put(&store, "r/a", b"x").await.unwrap();
+    std::fs::write(folder.path().join("r/b#1"), "half").unwrap();
+    let before = std::fs::metadata(folder.path().join("r/b#1")).unwrap().modified().unwrap();
+    assert_eq!(store.remove_abandoned(before).await.unwrap(), 0, "still being written");
+    assert_eq!(store.remove_abandoned(before + Duration::from_secs(1)).await.unwrap(), 1);
+    assert_eq!(files(folder.path()), ["a"]);
 }

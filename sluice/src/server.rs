@@ -162,6 +162,7 @@ fn spawn_loops(loops: &mut tokio::task::JoinSet<()>, app: &App, deployments: &De
     loops.spawn(deployments.clone().run(stop.clone()));
     loops.spawn(sluice_app::attempt::run(app.clone(), stop.clone()));
     loops.spawn(sluice_app::trigger::run(app.clone(), stop.clone()));
+    loops.spawn(sluice_app::artifact::sweep(app.clone()));
 }
 
 /// Fans the database's notices out inside this process, for long-polls and event streams.

@@ -86,9 +86,12 @@ async fn artifacts_are_stored_listed_read_in_parts_and_deleted() {
     let (status, headers, bytes) = read(&server, &file, None).await;
     assert_eq!((status, bytes.as_slice()), (200, b"0123456789".as_slice()));
     assert_eq!(headers[header::CONTENT_LENGTH], "10");
-    for (range, content_range, expected) in
-        [("bytes=2-4", "bytes 2-4/10", "234"), ("bytes=7-", "bytes 7-9/10", "789"), ("bytes=-2", "bytes 8-9/10", "89"), ("bytes=8-99", "bytes 8-9/10", "89")]
-    {
+    for (range, content_range, expected) in [
+        ("bytes=2-4", "bytes 2-4/10", "234"),
+        ("bytes=7-", "bytes 7-9/10", "789"),
+        ("bytes=-2", "bytes 8-9/10", "89"),
+        ("bytes=8-99", "bytes 8-9/10", "89"),
+    ] {
         let (status, headers, bytes) = read(&server, &file, Some(range)).await;
         assert_eq!((status, bytes.as_slice()), (206, expected.as_bytes()), "{range}");
         assert_eq!(headers[header::CONTENT_RANGE], content_range);
@@ -151,7 +154,7 @@ async fn paths_that_climb_are_refused_and_touch_nothing() {
             assert_eq!(status, "400", "{method} {path}: {text}");
             assert!(!text.contains("secret\n") && !text.contains("root:"), "{method} {path}: {text}");
         }
-        if !path.is_empty() && !path.contains(['\\']) {
+        if !path.is_empty() && !path.contains('\\') && path != "%ff" {
             let list = raw(&server, &format!("GET {PROXY}?path={path} HTTP/1.1"));
             // a slash at the end of a folder is fine, and one at its start is not
             assert!(list.contains(" 400 ") || path == "0/x/", "{path}: {list}");
@@ -201,17 +204,33 @@ async fn no_artifact_runs_as_a_page() {
 
 #[tokio::test]
 async fn a_broken_upload_leaves_nothing() {
-    let server = TestServer::start().await;
+    let mut server = TestServer::start().await;
     put(&server, "0/model.bin", "whole").await.expect(200);
-    let address = server.url.strip_prefix("http://").unwrap();
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
     let folder = server.data.path().join("artifacts");
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "PUT {PROXY}/0/model.bin HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000000\r\n\r\nhalf").unwrap();
-    stream.flush().unwrap();
-    wait_for("the staged upload", Duration::from_secs(20), || async { (files(&folder).len() == 2).then_some(()) }).await;
+    let begin_upload = || {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        write!(stream, "PUT {PROXY}/0/model.bin HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000000\r\n\r\nhalf").unwrap();
+        stream.flush().unwrap();
+        stream
+    };
+    let staged = || async { (files(&folder) == ["model.bin", "model.bin#1"]).then_some(()) };
+    let gone = || async { (files(&folder) == ["model.bin"]).then_some(()) };
+    let limit = Duration::from_secs(20);
+
+    let stream = begin_upload();
+    wait_for("the staged upload", limit, staged).await;
     assert_eq!(read(&server, &format!("{PROXY}/0/model.bin"), None).await.2, b"whole");
     drop(stream);
-    wait_for("the end of the staged upload", Duration::from_secs(20), || async { (files(&folder) == ["model.bin"]).then_some(()) }).await;
+    wait_for("the end of the staged upload", limit, gone).await;
+
+    let _stream = begin_upload();
+    wait_for("the second staged upload", limit, staged).await;
+    server.kill9().await;
+    let left = std::fs::File::options().write(true).open(folder.join("0/model.bin#1")).unwrap();
+    left.set_modified(std::time::SystemTime::now() - Duration::from_secs(60)).unwrap();
+    server.restart().await;
+    wait_for("the sweep of what was left", limit, gone).await;
     assert_eq!(read(&server, &format!("{PROXY}/0/model.bin"), None).await.2, b"whole");
 }
 

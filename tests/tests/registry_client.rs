@@ -27,8 +27,5 @@ async fn the_mlflow_client_logs_registers_aliases_and_loads_back() {
             .unwrap();
     let shown: Vec<_> = moves.iter().map(|(from, to, reason)| (*from, *to, reason.as_str())).collect();
     let api = "set over the API";
-    assert_eq!(
-        shown,
-        [(None, Some(1), api), (Some(1), Some(2), api), (Some(2), None, "the version was deleted"), (None, Some(3), api)]
-    );
+    assert_eq!(shown, [(None, Some(1), api), (Some(1), Some(2), api), (Some(2), None, "the version was deleted"), (None, Some(3), api)]);
 }

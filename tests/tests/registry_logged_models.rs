@@ -11,7 +11,9 @@ async fn send(server: &TestServer, method: Method, path: &str, body: Value) -> A
 }
 
 async fn log_model(server: &TestServer, experiment: &str, name: &str) -> String {
-    let made = ok(server, "logged-models", json!({ "experiment_id": experiment, "name": name, "params": [{ "key": "lr", "value": "0.1" }] })).await;
+    let made =
+        ok(server, "logged-models", json!({ "experiment_id": experiment, "name": name, "params": [{ "key": "lr", "value": "0.1" }] }))
+            .await;
     text(&made["model"]["info"]["model_id"])
 }
 
@@ -33,9 +35,21 @@ async fn logged_models_live_from_pending_to_deleted() {
 
     let ready = send(&server, Method::PATCH, &path, json!({ "model_id": id, "status": 2 })).await.expect(200);
     assert_eq!(ready["model"]["info"]["status"], "LOGGED_MODEL_READY");
-    send(&server, Method::PATCH, &format!("{path}/tags"), json!({ "tags": [{ "key": "a/b", "value": "1" }, { "key": "c", "value": "2" }] })).await.expect(200);
+    send(
+        &server,
+        Method::PATCH,
+        &format!("{path}/tags"),
+        json!({ "tags": [{ "key": "a/b", "value": "1" }, { "key": "c", "value": "2" }] }),
+    )
+    .await
+    .expect(200);
     send(&server, Method::DELETE, &format!("{path}/tags/a%2Fb"), json!({})).await.expect(200);
-    assert_refused(&send(&server, Method::DELETE, &format!("{path}/tags/none"), json!({})).await, 404, "RESOURCE_DOES_NOT_EXIST", "No tag with key 'none'");
+    assert_refused(
+        &send(&server, Method::DELETE, &format!("{path}/tags/none"), json!({})).await,
+        404,
+        "RESOURCE_DOES_NOT_EXIST",
+        "No tag with key 'none'",
+    );
     let params = json!({ "model_id": id, "params": [{ "key": "depth", "value": "3" }, { "key": "lr", "value": "0.1" }] });
     ok(&server, &format!("{path}/params"), params).await;
     let other = post(&server, &format!("{path}/params"), json!({ "model_id": id, "params": [{ "key": "lr", "value": "0.2" }] })).await;
@@ -105,7 +119,8 @@ async fn runs_know_their_datasets_and_models() {
             "dataset": { "name": "digits", "digest": "abc", "source_type": "local", "source": source },
         })
     };
-    let inputs = json!({ "run_id": id, "datasets": [dataset("first", "training"), dataset("second", "other")], "models": [{ "model_id": model }] });
+    let inputs =
+        json!({ "run_id": id, "datasets": [dataset("first", "training"), dataset("second", "other")], "models": [{ "model_id": model }] });
     for _ in 0..2 {
         ok(&server, "runs/log-inputs", inputs.clone()).await;
         ok(&server, "runs/outputs", json!({ "run_id": id, "models": [{ "model_id": model, "step": 3 }] })).await;
@@ -119,8 +134,12 @@ async fn runs_know_their_datasets_and_models() {
 
     let found = ok(&server, "runs/search", json!({ "experiment_ids": [experiment], "filter": "dataset.context = 'training'" })).await;
     assert_eq!(found["runs"][0]["info"]["run_id"], id);
-    let sets = server.post("/ajax-api/2.0/mlflow/experiments/search-datasets", &json!({ "experiment_ids": [experiment] })).await.expect(200);
-    assert_eq!(sets["dataset_summaries"], json!([{ "experiment_id": experiment, "name": "digits", "digest": "abc", "context": "training" }]));
+    let sets =
+        server.post("/ajax-api/2.0/mlflow/experiments/search-datasets", &json!({ "experiment_ids": [experiment] })).await.expect(200);
+    assert_eq!(
+        sets["dataset_summaries"],
+        json!([{ "experiment_id": experiment, "name": "digits", "digest": "abc", "context": "training" }])
+    );
     let unknown = post(&server, "runs/outputs", json!({ "run_id": id, "models": [{ "model_id": "m-none" }] })).await;
     assert_refused(&unknown, 404, "RESOURCE_DOES_NOT_EXIST", "m-none");
 }

@@ -36,9 +36,19 @@ async fn models_and_versions_are_made_described_tagged_and_deleted() {
     let model = &made["registered_model"];
     assert_eq!((&model["name"], &model["description"]), (&json!("digits"), &json!("d")));
     assert_eq!(model["tags"], json!([{ "key": "team", "value": "vision" }]));
-    assert_refused(&post(&server, "registered-models/create", json!({ "name": "digits" })).await, 400, "RESOURCE_ALREADY_EXISTS", "already exists");
+    assert_refused(
+        &post(&server, "registered-models/create", json!({ "name": "digits" })).await,
+        400,
+        "RESOURCE_ALREADY_EXISTS",
+        "already exists",
+    );
 
-    let made = ok(&server, "model-versions/create", json!({ "name": "digits", "source": "s3://b/1", "tags": [{ "key": "k", "value": "v" }], "description": "first" })).await;
+    let made = ok(
+        &server,
+        "model-versions/create",
+        json!({ "name": "digits", "source": "s3://b/1", "tags": [{ "key": "k", "value": "v" }], "description": "first" }),
+    )
+    .await;
     let version = &made["model_version"];
     assert_eq!(version["version"], "1");
     assert_eq!((&version["current_stage"], &version["status"], &version["run_id"]), (&json!("None"), &json!("READY"), &json!("")));
@@ -51,16 +61,25 @@ async fn models_and_versions_are_made_described_tagged_and_deleted() {
     ok(&server, "model-versions/set-tag", json!({ "name": "digits", "version": 1, "key": "k", "value": "w" })).await;
     for _ in 0..2 {
         send(&server, Method::DELETE, "registered-models/delete-tag", json!({ "name": "digits", "key": "team" })).await.expect(200);
-        send(&server, Method::DELETE, "model-versions/delete-tag", json!({ "name": "digits", "version": "1", "key": "none" })).await.expect(200);
+        send(&server, Method::DELETE, "model-versions/delete-tag", json!({ "name": "digits", "version": "1", "key": "none" }))
+            .await
+            .expect(200);
     }
     let model = get(&server, "registered-models/get?name=digits").await.expect(200)["registered_model"].clone();
     assert_eq!((&model["description"], &model["tags"]), (&json!("new"), &Value::Null));
     assert_eq!(model["latest_versions"][0]["tags"], json!([{ "key": "k", "value": "w" }]));
 
     send(&server, Method::DELETE, "registered-models/delete", json!({ "name": "digits" })).await.expect(200);
-    assert_refused(&get(&server, "registered-models/get?name=digits").await, 404, "RESOURCE_DOES_NOT_EXIST", "Registered Model with name=digits not found");
-    let actions: Vec<String> =
-        sqlx::query_scalar("SELECT action FROM audit_log WHERE subject = 'model:digits' ORDER BY id").fetch_all(&server.pool).await.unwrap();
+    assert_refused(
+        &get(&server, "registered-models/get?name=digits").await,
+        404,
+        "RESOURCE_DOES_NOT_EXIST",
+        "Registered Model with name=digits not found",
+    );
+    let actions: Vec<String> = sqlx::query_scalar("SELECT action FROM audit_log WHERE subject = 'model:digits' ORDER BY id")
+        .fetch_all(&server.pool)
+        .await
+        .unwrap();
     assert_eq!(actions.first().map(String::as_str), Some("model.created"));
     assert_eq!(actions.last().map(String::as_str), Some("model.deleted"));
 }
@@ -73,7 +92,12 @@ async fn numbers_are_never_used_twice() {
     made.sort_by_key(|version| version.parse::<i32>().unwrap());
     assert_eq!(made, ["1", "2", "3", "4", "5", "6", "7", "8"]);
     send(&server, Method::DELETE, "model-versions/delete", json!({ "name": "m", "version": "8" })).await.expect(200);
-    assert_refused(&send(&server, Method::DELETE, "model-versions/delete", json!({ "name": "m", "version": "8" })).await, 404, "RESOURCE_DOES_NOT_EXIST", "version=8");
+    assert_refused(
+        &send(&server, Method::DELETE, "model-versions/delete", json!({ "name": "m", "version": "8" })).await,
+        404,
+        "RESOURCE_DOES_NOT_EXIST",
+        "version=8",
+    );
     assert_eq!(create_version(&server, "m").await, "9");
 
     // an approval of an earlier model of this name is none of a new version
@@ -93,7 +117,8 @@ async fn aliases_move_with_history() {
     for _ in 0..3 {
         create_version(&server, "m").await;
     }
-    let set = |version: &'static str| ok(&server, "registered-models/alias", json!({ "name": "m", "alias": "champion", "version": version }));
+    let set =
+        |version: &'static str| ok(&server, "registered-models/alias", json!({ "name": "m", "alias": "champion", "version": version }));
     set("1").await;
     set("1").await;
     set("3").await;
@@ -113,7 +138,10 @@ async fn aliases_move_with_history() {
     assert_refused(&gone, 400, "INVALID_PARAMETER_VALUE", "Registered model alias champion not found.");
 
     let moves: Vec<(String, Option<i32>, Option<i32>, String)> =
-        sqlx::query_as("SELECT model_name, from_version, to_version, actor FROM model_alias_moves ORDER BY id").fetch_all(&server.pool).await.unwrap();
+        sqlx::query_as("SELECT model_name, from_version, to_version, actor FROM model_alias_moves ORDER BY id")
+            .fetch_all(&server.pool)
+            .await
+            .unwrap();
     let shown: Vec<_> = moves.iter().map(|(name, from, to, actor)| (name.as_str(), *from, *to, actor.as_str())).collect();
     assert_eq!(
         shown,
@@ -137,7 +165,11 @@ async fn stages_move_and_archive() {
         create_version(&server, "m").await;
     }
     let to = |version: &str, stage: &str, archive: bool| {
-        post(&server, "model-versions/transition-stage", json!({ "name": "m", "version": version, "stage": stage, "archive_existing_versions": archive }))
+        post(
+            &server,
+            "model-versions/transition-stage",
+            json!({ "name": "m", "version": version, "stage": stage, "archive_existing_versions": archive }),
+        )
     };
     to("1", "production", false).await.expect(200);
     let moved = to("2", "PRODUCTION", true).await.expect(200);
@@ -186,12 +218,18 @@ async fn searches_filter_order_and_page() {
     create_version(&server, "beta").await;
     let search = async |query: &str| get(&server, &format!("model-versions/search?{query}")).await.expect(200);
     assert_eq!(versions(&search("filter=name%20%3D%20'alpha'").await["model_versions"]), ["3", "2", "1"]);
-    assert_eq!(versions(&search("filter=name%20%3D%20'alpha'%20AND%20version_number%20%3C%203&order_by=version_number").await["model_versions"]), ["1", "2"]);
+    assert_eq!(
+        versions(&search("filter=name%20%3D%20'alpha'%20AND%20version_number%20%3C%203&order_by=version_number").await["model_versions"]),
+        ["1", "2"]
+    );
     assert_eq!(versions(&search(&format!("filter=run_id%20%3D%20'{run}'")).await["model_versions"]), ["2"]);
     assert_eq!(versions(&search("filter=source_path%20LIKE%20's3://b/2'").await["model_versions"]), ["3"]);
     let first = search("max_results=3&order_by=name&order_by=version_number").await;
     let rest = search(&format!("max_results=3&order_by=name&order_by=version_number&page_token={}", text(&first["next_page_token"]))).await;
-    assert_eq!((versions(&first["model_versions"]), versions(&rest["model_versions"])), (vec!["1".into(), "2".into(), "3".into()], vec!["1".into()]));
+    assert_eq!(
+        (versions(&first["model_versions"]), versions(&rest["model_versions"])),
+        (vec!["1".into(), "2".into(), "3".into()], vec!["1".into()])
+    );
 }
 
 #[tokio::test]
@@ -215,7 +253,10 @@ async fn sources_must_belong_to_what_the_request_names() {
     assert_eq!(version["model_version"]["run_id"], run, "of the logged model");
     let copy = create("models:/m/3".to_owned(), None, None).await.expect(200);
     assert_eq!(copy["model_version"]["run_id"], run);
-    let uri = |version: u32| get(&server, &format!("model-versions/get-download-uri?name=m&version={version}")).expect_uri();
+    let uri = async |version: u32| {
+        let path = format!("model-versions/get-download-uri?name=m&version={version}");
+        text(&get(&server, &path).await.expect(200)["artifact_uri"])
+    };
     assert_eq!(uri(1).await, format!("{root}/model"));
     assert_eq!(uri(2).await, format!("{root}/model"));
     let model_root = format!("mlflow-artifacts:/{experiment}/models/{model_id}/artifacts");
@@ -244,14 +285,4 @@ async fn sources_must_belong_to_what_the_request_names() {
     assert_refused(&create("models:/m/77".to_owned(), None, None).await, 404, "RESOURCE_DOES_NOT_EXIST", "version=77");
     assert_refused(&create("s3://b/x".to_owned(), None, Some("m-none".to_owned())).await, 404, "RESOURCE_DOES_NOT_EXIST", "m-none");
     assert_eq!(create_version(&server, "m").await, "5", "refused ones took no number");
-}
-
-trait ExpectUri {
-    async fn expect_uri(self) -> String;
-}
-
-impl<F: Future<Output = Answer>> ExpectUri for F {
-    async fn expect_uri(self) -> String {
-        text(&self.await.expect(200)["artifact_uri"])
-    }
 }
