@@ -1,6 +1,7 @@
 //! All integration tests, in one binary.
 
 mod architecture;
+mod demo;
 mod demo_training;
 mod pipeline_git;
 mod pipeline_jobs;
