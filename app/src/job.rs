@@ -323,13 +323,13 @@ pub(crate) async fn advance(app: &App, db: &mut PgConnection, pipeline_id: i64) 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use sluice_store::text::Text;
     use uuid::Uuid;
 
     use super::*;
 
-    fn job(name: &str, status: JobStatus, needs: &[&str], requires: &[&str]) -> JobRow {
+    pub(crate) fn job(name: &str, status: JobStatus, needs: &[&str], requires: &[&str]) -> JobRow {
         JobRow {
             id: 1,
             pipeline_id: 1,

@@ -7,10 +7,9 @@ use sluice_store::{job::get_job, job_attempt::find_attempt, job_log::list_log_ch
 
 use crate::{App, Error, Result};
 
-/// A page holds at most this much text.
-const PAGE_BYTES: usize = 1024 * 1024;
-/// A chunk is at most 64 KiB, and most are far smaller.
-const PAGE_CHUNKS: i64 = 256;
+/// A page holds at most this much text and this many chunks.
+const PAGE_BYTES: i64 = 1024 * 1024;
+const PAGE_CHUNKS: i64 = 1000;
 
 /// A part of an attempt's log.
 #[derive(Debug, Clone, Serialize)]
@@ -39,14 +38,7 @@ pub async fn read_log(app: &App, job_id: i64, attempt: Option<i32>, from: i64) -
         }
         return Ok(LogPage { attempt: 0, chunks: Vec::new(), next: from, finished: job.status.is_final() });
     };
-    let mut chunks = list_log_chunks(&mut db, job_id, number, from, PAGE_CHUNKS).await?;
-    let mut bytes = 0;
-    let fits = chunks.iter().take_while(|chunk| {
-        bytes += chunk.content.len();
-        bytes <= PAGE_BYTES
-    });
-    let count = fits.count().max(1);
-    chunks.truncate(count);
+    let chunks = list_log_chunks(&mut db, job_id, number, from, PAGE_CHUNKS, PAGE_BYTES).await?;
     let next = chunks.last().map_or(from, |chunk| chunk.seq + 1);
     Ok(LogPage { attempt: number, chunks, next, finished: *row.status != AttemptStatus::Running && next >= row.log_next })
 }

@@ -155,3 +155,40 @@ fn status_of(jobs: &[JobRow], promotion: Option<&PromotionState>) -> (PipelineSt
     };
     (status, promotion.reason.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use sluice_store::text::Text;
+
+    use super::*;
+
+    fn jobs(list: &[(&str, JobStatus)]) -> Vec<JobRow> {
+        let jobs = list.iter().zip(1..);
+        jobs.map(|((name, status), id)| JobRow { id, message: "exit code 1".to_owned(), ..job::tests::job(name, *status, &[], &[]) })
+            .collect()
+    }
+
+    #[test]
+    fn status_follows_from_jobs_and_promotion() {
+        use JobStatus::{Cancelled, Failed, Queued, Running, Skipped, Succeeded};
+        let promotion = |status| PromotionState { id: 1, status: Text(status), reason: "because".to_owned() };
+        let of = |list: &[(&str, JobStatus)], promotion: Option<PromotionState>| status_of(&jobs(list), promotion.as_ref());
+        let done = [("a", Succeeded), ("b", Succeeded)];
+        assert_eq!(of(&done, None), (PipelineStatus::Succeeded, String::new()));
+        assert_eq!(of(&[("a", Succeeded), ("b", Queued)], None).0, PipelineStatus::Running);
+        assert_eq!(of(&[("a", Failed), ("b", Running)], None), (PipelineStatus::Failed, "job a failed: exit code 1".to_owned()));
+        assert_eq!(of(&[("a", Cancelled), ("b", Skipped)], None), (PipelineStatus::Cancelled, "job a was cancelled".to_owned()));
+        for (state, status) in [
+            (PromotionStatus::Waiting, PipelineStatus::Running),
+            (PromotionStatus::WaitingApproval, PipelineStatus::WaitingApproval),
+            (PromotionStatus::Promoted, PipelineStatus::Succeeded),
+            (PromotionStatus::Blocked, PipelineStatus::Blocked),
+            (PromotionStatus::Error, PipelineStatus::Blocked),
+            (PromotionStatus::Cancelled, PipelineStatus::Cancelled),
+        ] {
+            assert_eq!(of(&done, Some(promotion(state))), (status, "because".to_owned()), "{state}");
+            // a job that the promotion does not need keeps the pipeline running
+            assert_eq!(of(&[("a", Succeeded), ("engine", Queued)], Some(promotion(state))).0, PipelineStatus::Running, "{state}");
+        }
+    }
+}

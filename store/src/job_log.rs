@@ -49,18 +49,31 @@ pub async fn insert_log_chunks(
     Ok(())
 }
 
-/// Chunks of an attempt's log from number `from` on, at most `limit`.
+/// Chunks of an attempt's log from number `from` on, at most `limit` and about `max_bytes` of text, but at
+/// least one if there is one.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn list_log_chunks(db: &mut PgConnection, job_id: i64, attempt: i32, from: i64, limit: i64) -> Result<Vec<LogChunkRow>> {
+pub async fn list_log_chunks(
+    db: &mut PgConnection,
+    job_id: i64,
+    attempt: i32,
+    from: i64,
+    limit: i64,
+    max_bytes: i64,
+) -> Result<Vec<LogChunkRow>> {
     Ok(sqlx::query_as!(
         LogChunkRow,
-        "SELECT seq, content FROM job_log_chunks WHERE job_id = $1 AND attempt = $2 AND seq >= $3 ORDER BY seq LIMIT $4",
+        "SELECT seq, content FROM (
+             SELECT seq, content, sum(octet_length(content)) OVER (ORDER BY seq) AS total, row_number() OVER (ORDER BY seq) AS place
+             FROM (SELECT seq, content FROM job_log_chunks WHERE job_id = $1 AND attempt = $2 AND seq >= $3 ORDER BY seq LIMIT $4) AS first
+         ) AS counted
+         WHERE total <= $5::bigint OR place = 1 ORDER BY seq",
         job_id,
         attempt,
         from,
-        limit
+        limit,
+        max_bytes
     )
     .fetch_all(db)
     .await?)

@@ -3,8 +3,10 @@
 mod architecture;
 mod demo;
 mod demo_training;
+mod pipeline_bad_input;
 mod pipeline_git;
 mod pipeline_jobs;
+mod pipeline_logs;
 mod pipeline_support;
 mod promotion_deploy;
 mod promotion_gate;

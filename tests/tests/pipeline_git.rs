@@ -280,3 +280,49 @@ async fn nonsense_at_the_remote_is_refused() {
     assert_eq!(heads.lines().count(), 2, "{heads}");
     assert_eq!(pipelines(&server).await.len(), 1);
 }
+
+#[tokio::test]
+async fn a_client_that_hangs_up_takes_git_with_it() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = TestServer::start().await;
+    let checkout = Checkout::create(&server, "gone").await;
+    checkout.commit(ONE_JOB, "First").await;
+    std::fs::write(checkout.folder.path().join("weights.bin"), vec![7_u8; 1_000_000]).expect("write");
+    checkout.commit_all("Weights").await;
+    checkout.push("main").await;
+    let host = server.url.strip_prefix("http://").expect("http");
+    let limit = Duration::from_secs(20);
+
+    // in the middle of a push
+    let mut push = tokio::net::TcpStream::connect(host).await.expect("connect");
+    let head = format!(
+        "POST /git/gone.git/git-receive-pack HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/x-git-receive-pack-request\r\nContent-Length: 1000000\r\n\r\n0000"
+    );
+    push.write_all(head.as_bytes()).await.expect("write");
+    wait_for("git to be started", limit, || async { (!git_children(&server).is_empty()).then_some(()) }).await;
+    drop(push);
+    wait_for("git to end after the push broke off", limit, || async { git_children(&server).is_empty().then_some(()) }).await;
+
+    // in the middle of a request to fetch, after the answer has begun
+    let mut fetch = tokio::net::TcpStream::connect(host).await.expect("connect");
+    let body = "0011command=fetch0001000fno-progress";
+    let head = format!(
+        "POST /git/gone.git/git-upload-pack HTTP/1.1\r\nHost: {host}\r\nGit-Protocol: version=2\r\nContent-Type: application/x-git-upload-pack-request\r\nContent-Length: 5000\r\n\r\n{body}"
+    );
+    fetch.write_all(head.as_bytes()).await.expect("write");
+    wait_for("git to be started", limit, || async { (!git_children(&server).is_empty()).then_some(()) }).await;
+    let mut nothing = [0; 1];
+    let waited = tokio::time::timeout(Duration::from_millis(10), fetch.read(&mut nothing)).await;
+    assert!(waited.is_err(), "an answer to half a request");
+    drop(fetch);
+    wait_for("git to end after the fetch broke off", limit, || async { git_children(&server).is_empty().then_some(()) }).await;
+    assert_eq!(pipelines(&server).await.len(), 1);
+}
+
+/// Processes named git whose parent is the server.
+fn git_children(server: &TestServer) -> Vec<String> {
+    let parent = format!(" {} ", server.pid());
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let stats = processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+    stats.filter(|stat| stat.contains("(git)") && !stat.contains(") Z ") && stat.contains(&parent)).collect()
+}

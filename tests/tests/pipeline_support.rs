@@ -9,6 +9,18 @@ use tokio::process::Command;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// A job and one that needs it.
+pub const TWO_JOBS: &str = "version: 1
+jobs:
+  train:
+    experiment: line
+    run: echo hello
+    outputs: { model: out }
+  bench:
+    needs: [train]
+    run: echo hello
+";
+
 /// Runs git in a folder, free of the machine's configuration.
 pub async fn git(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("git");
