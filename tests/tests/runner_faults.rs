@@ -128,7 +128,9 @@ async fn a_runner_that_is_stopped_hands_its_job_on() {
     assert_eq!(job["attempts"][0]["cause"], "infra");
     assert_eq!(job["attempts"][0]["message"], "runner stopped");
     let _runner = Runner::start(&server, "second", folder.path(), &[]);
-    assert_eq!(line.reaches("succeeded").await["attempts"][1]["runner"], "second");
+    let job = line.reaches("succeeded").await;
+    let log = std::fs::read_to_string(folder.path().join("runner.log")).unwrap();
+    assert_eq!(job["attempts"][1]["runner"], "second", "{job}\n{log}");
 }
 
 /// Two workers under torchrun; both ignore SIGTERM, one has a child in a session of its own that does too.
