@@ -1,4 +1,5 @@
 //! A test in a process of its own: it claims every orphan of the process, which other tests would not survive.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 use std::{collections::BTreeMap, ffi::OsString, sync::Arc, time::Duration};
 

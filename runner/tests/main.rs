@@ -1,3 +1,0 @@
-//! Tests of the runner against real processes and a real (if small) HTTP server.
-
-mod process;
