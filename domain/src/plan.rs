@@ -52,9 +52,15 @@ pub struct Resources {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Work {
     /// A shell command (`bash -e -o pipefail -c`), in the checkout.
-    Run { command: String },
+    Run {
+        command: String,
+    },
     /// `torchrun --standalone --nproc-per-node=PROCESSES SCRIPT ARGS…`.
-    Torchrun { processes: u32, script: String, args: Vec<String> },
+    Torchrun {
+        processes: u32,
+        script: String,
+        args: Vec<String>,
+    },
     Benchmark(BenchmarkSpec),
     ExportOnnx(OnnxExportSpec),
     ExportTensorrt(TensorrtExportSpec),

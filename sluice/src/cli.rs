@@ -113,7 +113,10 @@ pub async fn repo(remote: &Remote, command: RepoCommand) -> anyhow::Result<()> {
     match command {
         RepoCommand::Create { name } => {
             let repository = client.create_repository(&name, None).await?;
-            println!("Created {}. Push to it with:\n  git remote add sluice {}\n  git push sluice HEAD:{}", repository.name, repository.git_url, repository.default_branch);
+            println!(
+                "Created {}. Push to it with:\n  git remote add sluice {}\n  git push sluice HEAD:{}",
+                repository.name, repository.git_url, repository.default_branch
+            );
         }
         RepoCommand::List => {
             for repository in client.repositories().await?.items {

@@ -144,7 +144,9 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Pipeline { remote, command } => cli::pipeline(&remote, command).await,
         Command::Job { remote, command } => cli::job(&remote, command).await,
         Command::Model { remote, command } => cli::model(&remote, command).await,
-        Command::Approve { remote, model, version, alias, comment } => cli::approve(&remote, &model, version, &alias, comment.as_deref()).await,
+        Command::Approve { remote, model, version, alias, comment } => {
+            cli::approve(&remote, &model, version, &alias, comment.as_deref()).await
+        }
         Command::Rollback { remote, model, alias, environment } => cli::rollback(&remote, &model, &alias, environment.as_deref()).await,
     }
 }

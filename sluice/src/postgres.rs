@@ -113,17 +113,18 @@ impl Postgres {
             if self.client("pg_isready").arg("-q").status().await?.success() {
                 return Ok(());
             }
-            ensure!(tokio::time::Instant::now() < deadline, "Postgres did not become ready within 60 s; see {}", log_path(&self.folder).display());
+            ensure!(
+                tokio::time::Instant::now() < deadline,
+                "Postgres did not become ready within 60 s; see {}",
+                log_path(&self.folder).display()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
     async fn ensure_database(&self) -> anyhow::Result<()> {
-        let exists = self
-            .client("psql")
-            .args(["-XAtqc", "SELECT 1 FROM pg_database WHERE datname = 'sluice'", "postgres"])
-            .output()
-            .await?;
+        let exists =
+            self.client("psql").args(["-XAtqc", "SELECT 1 FROM pg_database WHERE datname = 'sluice'", "postgres"]).output().await?;
         if exists.stdout.trim_ascii() != b"1" {
             let made = self.client("createdb").arg("sluice").output().await?;
             ensure!(made.status.success(), "createdb failed: {}", String::from_utf8_lossy(&made.stderr).trim());
@@ -191,7 +192,9 @@ fn owner() -> anyhow::Result<Option<Owner>> {
             return Ok(Some(Owner { uid: uid.parse()?, gid: gid.parse()? }));
         }
     }
-    bail!("Postgres refuses to run as root and there is neither a user postgres nor nobody; start Sluice as an ordinary user or set DATABASE_URL")
+    bail!(
+        "Postgres refuses to run as root and there is neither a user postgres nor nobody; start Sluice as an ordinary user or set DATABASE_URL"
+    )
 }
 
 /// Checks that the other user may pass through every parent of the data folder.
@@ -199,7 +202,13 @@ fn ensure_reachable(data: &Path, owner: Owner) -> anyhow::Result<()> {
     for folder in data.ancestors().skip(1) {
         let meta = fs::metadata(folder).with_context(|| format!("reading {}", folder.display()))?;
         let mode = meta.mode();
-        let may_pass = if meta.uid() == owner.uid { mode & 0o100 } else if meta.gid() == owner.gid { mode & 0o010 } else { mode & 0o001 };
+        let may_pass = if meta.uid() == owner.uid {
+            mode & 0o100
+        } else if meta.gid() == owner.gid {
+            mode & 0o010
+        } else {
+            mode & 0o001
+        };
         ensure!(
             may_pass != 0,
             "Postgres cannot run as root, and its user may not enter {}: choose a --data folder that others can reach, e.g. under /var/lib, or set DATABASE_URL",
@@ -218,7 +227,8 @@ fn make_private(folder: &Path, owner: Option<Owner>) -> anyhow::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
     if let Some(owner) = owner {
-        std::os::unix::fs::chown(folder, Some(owner.uid), Some(owner.gid)).with_context(|| format!("giving {} to Postgres's user", folder.display()))?;
+        std::os::unix::fs::chown(folder, Some(owner.uid), Some(owner.gid))
+            .with_context(|| format!("giving {} to Postgres's user", folder.display()))?;
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
     Ok(())

@@ -105,11 +105,11 @@ impl Server {
                 .configure(sluice_api::configure)
                 .configure(sluice_web::configure)
         })
-            .workers(2)
-            .shutdown_timeout(3)
-            .disable_signals()
-            .listen(listener)?
-            .run();
+        .workers(2)
+        .shutdown_timeout(3)
+        .disable_signals()
+        .listen(listener)?
+        .run();
         let handle = server.handle();
         let http = tokio::spawn(server);
         if let Some(file) = &args.url_file {
@@ -157,7 +157,9 @@ async fn migrate(pool: &sluice_store::PgPool) -> anyhow::Result<()> {
 
 fn spawn_loops(loops: &mut tokio::task::JoinSet<()>, app: &App, deployments: &Deployments, stop: &CancellationToken) {
     let (listener, token) = (app.clone(), stop.clone());
-    loops.spawn(async move { tokio::select! { () = relay_notices(listener) => {}, () = token.cancelled() => {} } });
+    loops.spawn(async move {
+        tokio::select! { () = relay_notices(listener) => {}, () = token.cancelled() => {} }
+    });
     loops.spawn(sluice_app::promotion::run(app.clone(), stop.clone()));
     loops.spawn(deployments.clone().run(stop.clone()));
     loops.spawn(sluice_app::attempt::run(app.clone(), stop.clone()));

@@ -63,7 +63,13 @@ pub async fn up(args: UpArgs) -> anyhow::Result<()> {
     outcome
 }
 
-async fn serve(args: &UpArgs, data: &Path, database_url: &str, began: Instant, signals: &mut crate::signals::Signals) -> anyhow::Result<()> {
+async fn serve(
+    args: &UpArgs,
+    data: &Path,
+    database_url: &str,
+    began: Instant,
+    signals: &mut crate::signals::Signals,
+) -> anyhow::Result<()> {
     let server_args = ServerArgs {
         data: data.to_owned(),
         onnxruntime: args.server.onnxruntime.clone(),
@@ -116,7 +122,9 @@ fn lock(data: &Path) -> anyhow::Result<std::fs::File> {
     let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => bail!("another Sluice is running on {}: stop it first, or choose another --data", data.display()),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            bail!("another Sluice is running on {}: stop it first, or choose another --data", data.display())
+        }
         Err(error) => Err(error).with_context(|| format!("locking {}", path.display())),
     }
 }

@@ -68,11 +68,13 @@ impl TestDatabase {
     /// # Panics
     /// When `SLUICE_TEST_DATABASE_URL` is not set or does not work.
     pub async fn create() -> Self {
-        let admin_url = std::env::var("SLUICE_TEST_DATABASE_URL").expect("SLUICE_TEST_DATABASE_URL is not set: run the tests with `cargo xtask test`");
+        let admin_url =
+            std::env::var("SLUICE_TEST_DATABASE_URL").expect("SLUICE_TEST_DATABASE_URL is not set: run the tests with `cargo xtask test`");
         let name = format!("test_{}", uuid::Uuid::new_v4().simple());
         let mut admin = PgConnection::connect(&admin_url).await.expect("connect to SLUICE_TEST_DATABASE_URL");
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut admin).await.expect("create database");
-        let (base, options) = admin_url.split_once('?').map_or((admin_url.as_str(), String::new()), |(base, options)| (base, format!("?{options}")));
+        let (base, options) =
+            admin_url.split_once('?').map_or((admin_url.as_str(), String::new()), |(base, options)| (base, format!("?{options}")));
         let server = base.rsplit_once('/').expect("a database name in the URL").0;
         Self { url: format!("{server}/{name}{options}"), admin_url, name }
     }
@@ -86,7 +88,9 @@ impl Drop for TestDatabase {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
             runtime.block_on(async {
                 if let Ok(mut admin) = PgConnection::connect(&url).await {
-                    let _ = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"))).execute(&mut admin).await;
+                    let _ = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")))
+                        .execute(&mut admin)
+                        .await;
                 }
             });
         })

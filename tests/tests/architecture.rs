@@ -18,7 +18,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "sluice",
         &[
-            "sluice-domain", "sluice-ci", "sluice-store", "sluice-blob", "sluice-app", "sluice-api", "sluice-web", "sluice-client", "sluice-runner",
+            "sluice-domain",
+            "sluice-ci",
+            "sluice-store",
+            "sluice-blob",
+            "sluice-app",
+            "sluice-api",
+            "sluice-web",
+            "sluice-client",
+            "sluice-runner",
         ],
     ),
     ("sluice-tests", &["sluice-domain", "sluice-client"]),
@@ -45,7 +53,10 @@ fn normal_dependencies() -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::new();
     for package in metadata["packages"].as_array().expect("packages") {
         let dependencies = package["dependencies"].as_array().expect("dependencies");
-        let names = dependencies.iter().filter(|dependency| dependency["kind"].is_null()).map(|dependency| dependency["name"].as_str().expect("name").to_owned());
+        let names = dependencies
+            .iter()
+            .filter(|dependency| dependency["kind"].is_null())
+            .map(|dependency| dependency["name"].as_str().expect("name").to_owned());
         found.insert(package["name"].as_str().expect("name").to_owned(), names.collect());
     }
     found
@@ -68,7 +79,10 @@ fn crates_depend_only_in_the_agreed_direction() {
 fn each_library_with_side_effects_has_one_home() {
     for (name, dependencies) in normal_dependencies() {
         for (library, homes) in ONLY_IN {
-            assert!(!dependencies.iter().any(|dependency| dependency == library) || homes.contains(&name.as_str()), "{name} may not use {library}");
+            assert!(
+                !dependencies.iter().any(|dependency| dependency == library) || homes.contains(&name.as_str()),
+                "{name} may not use {library}"
+            );
         }
     }
 }

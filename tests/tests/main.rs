@@ -1,5 +1,7 @@
 //! All integration tests, in one binary.
 
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod architecture;
 mod demo;
 mod demo_training;
@@ -17,10 +19,10 @@ mod registry_client;
 mod registry_guard;
 mod registry_logged_models;
 mod registry_models;
-mod serve_model;
 mod runner_faults;
 mod runner_jobs;
 mod runner_support;
+mod serve_model;
 mod smoke;
 mod tracking_bad_input;
 mod tracking_experiments;

@@ -56,7 +56,11 @@ impl Up {
     }
 
     async fn experiment(&self, name: &str) -> Answer {
-        answer(reqwest::Client::new().request(Method::GET, format!("{}/api/2.0/mlflow/experiments/get-by-name?experiment_name={name}", self.url))).await
+        answer(
+            reqwest::Client::new()
+                .request(Method::GET, format!("{}/api/2.0/mlflow/experiments/get-by-name?experiment_name={name}", self.url)),
+        )
+        .await
     }
 }
 

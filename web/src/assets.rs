@@ -73,7 +73,9 @@ mod tests {
 
     #[test]
     fn urls_hold_a_digest_and_lead_to_the_file() {
-        for file in ["sluice.css", "chart.js", "live.js", "log.js", "hash.js", "theme.js", "sluice.svg", "uPlot.iife.min.js", "uPlot.min.css"] {
+        for file in
+            ["sluice.css", "chart.js", "live.js", "log.js", "hash.js", "theme.js", "sluice.svg", "uPlot.iife.min.js", "uPlot.min.css"]
+        {
             let url = url(file);
             let name = url.strip_prefix("/assets/").unwrap();
             assert_ne!(name, file);

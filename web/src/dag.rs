@@ -44,8 +44,11 @@ pub struct Layout {
 /// Places nodes. Needs that name no node are ignored, and so is the need that would close a cycle.
 pub fn layout(nodes: &[Node]) -> Layout {
     let index: HashMap<&str, usize> = nodes.iter().enumerate().map(|(i, node)| (node.name.as_str(), i)).collect();
-    let needs: Vec<Vec<usize>> =
-        nodes.iter().enumerate().map(|(i, node)| node.needs.iter().filter_map(|n| index.get(n.as_str()).copied()).filter(|&n| n != i).collect()).collect();
+    let needs: Vec<Vec<usize>> = nodes
+        .iter()
+        .enumerate()
+        .map(|(i, node)| node.needs.iter().filter_map(|n| index.get(n.as_str()).copied()).filter(|&n| n != i).collect())
+        .collect();
 
     let layer_of = layers(&needs);
     let layer_count = layer_of.iter().max().map_or(0, |last| last + 1);

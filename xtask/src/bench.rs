@@ -85,7 +85,8 @@ fn round(value: f64) -> f64 {
 }
 
 async fn create_run(client: &Client, name: &str) -> anyhow::Result<String> {
-    let answer: Value = client.post_json("/api/2.0/mlflow/runs/create", &json!({ "experiment_id": "0", "run_name": name, "start_time": 1 })).await?;
+    let answer: Value =
+        client.post_json("/api/2.0/mlflow/runs/create", &json!({ "experiment_id": "0", "run_name": name, "start_time": 1 })).await?;
     Ok(answer["run"]["info"]["run_id"].as_str().context("a run id")?.to_owned())
 }
 
@@ -132,11 +133,15 @@ async fn search(client: &Client) -> anyhow::Result<(f64, f64)> {
     let made: Value = client.post_json("/api/2.0/mlflow/experiments/create", &json!({ "name": "search" })).await?;
     let experiment = made["experiment_id"].as_str().context("an experiment id")?.to_owned();
     for i in 0..1000 {
-        let answer: Value = client.post_json("/api/2.0/mlflow/runs/create", &json!({ "experiment_id": experiment, "start_time": i })).await?;
+        let answer: Value =
+            client.post_json("/api/2.0/mlflow/runs/create", &json!({ "experiment_id": experiment, "start_time": i })).await?;
         let run_id = &answer["run"]["info"]["run_id"];
-        let metrics: Vec<Value> = (0..10).map(|k| json!({ "key": format!("m{k}"), "value": f64::from((i * 7919 + k) % 1000) / 1000.0, "timestamp": 1, "step": 0 })).collect();
+        let metrics: Vec<Value> = (0..10)
+            .map(|k| json!({ "key": format!("m{k}"), "value": f64::from((i * 7919 + k) % 1000) / 1000.0, "timestamp": 1, "step": 0 }))
+            .collect();
         let params: Vec<Value> = (0..10).map(|k| json!({ "key": format!("p{k}"), "value": (i % (k + 2)).to_string() })).collect();
-        let _: Value = client.post_json("/api/2.0/mlflow/runs/log-batch", &json!({ "run_id": run_id, "metrics": metrics, "params": params })).await?;
+        let _: Value =
+            client.post_json("/api/2.0/mlflow/runs/log-batch", &json!({ "run_id": run_id, "metrics": metrics, "params": params })).await?;
     }
     let mut medians = [0.0; 2];
     for (median, limit) in medians.iter_mut().zip([100, 1000]) {
@@ -170,7 +175,14 @@ async fn push_to_first_step(client: &Client) -> anyhow::Result<f64> {
             let newest = client.pipelines(Some("bench"), None, None, None, None).await?.items.into_iter().next().context("a pipeline")?;
             let pipeline = client.pipeline(newest.id).await?;
             if pipeline.status.is_final() {
-                break pipeline.jobs.iter().flat_map(|job| &job.attempts).flat_map(|attempt| &attempt.steps).map(|step| step.started_at_ms).min().context("a step")?;
+                break pipeline
+                    .jobs
+                    .iter()
+                    .flat_map(|job| &job.attempts)
+                    .flat_map(|attempt| &attempt.steps)
+                    .map(|step| step.started_at_ms)
+                    .min()
+                    .context("a step")?;
             }
             ensure!(Instant::now() < deadline, "the pipeline did not finish within 60 s");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -184,7 +196,8 @@ async fn push_to_first_step(client: &Client) -> anyhow::Result<f64> {
 /// Resident memory of a process in MiB.
 fn memory(pid: u32) -> anyhow::Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).and_then(|rest| rest.trim().strip_suffix(" kB")).context("VmRSS")?;
+    let kib =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).and_then(|rest| rest.trim().strip_suffix(" kB")).context("VmRSS")?;
     Ok(kib.trim().parse::<f64>()? / 1024.0)
 }
 

@@ -44,13 +44,16 @@ impl ScratchPostgres {
             }
             command
         };
-        let output = command("initdb").args(["-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]).output()?;
+        let output = command("initdb")
+            .args(["-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"])
+            .output()?;
         ensure!(output.status.success(), "initdb failed: {}", String::from_utf8_lossy(&output.stderr).trim());
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = fs::File::create(folder.path().join("log"))?;
         let mut postgres = command("postgres");
         postgres.arg("-D").arg(inside.join("data")).arg("-p").arg(port.to_string()).arg("-k").arg(&inside);
-        for setting in ["listen_addresses=127.0.0.1", "fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300"] {
+        for setting in ["listen_addresses=127.0.0.1", "fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300"]
+        {
             postgres.args(["-c", setting]);
         }
         let child = postgres.stdout(log.try_clone()?).stderr(log).spawn().context("starting Postgres")?;
@@ -76,7 +79,8 @@ impl Drop for ScratchPostgres {
 }
 
 fn binaries() -> anyhow::Result<PathBuf> {
-    let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin")).collect();
+    let mut found: Vec<PathBuf> =
+        fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin")).collect();
     found.retain(|bin| bin.join("initdb").exists());
     found.sort();
     if let Some(bin) = found.pop() {
@@ -84,7 +88,9 @@ fn binaries() -> anyhow::Result<PathBuf> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let initdb = std::env::split_paths(&path).map(|folder| folder.join("initdb")).find(|file| file.exists());
-    initdb.and_then(|file| Some(file.canonicalize().ok()?.parent()?.to_owned())).context("no Postgres found: install it (Debian: apt-get install postgresql)")
+    initdb
+        .and_then(|file| Some(file.canonicalize().ok()?.parent()?.to_owned()))
+        .context("no Postgres found: install it (Debian: apt-get install postgresql)")
 }
 
 /// Postgres refuses root: the ids of an unprivileged user when this is root.
@@ -151,7 +157,8 @@ pub fn prepare(check: bool) -> anyhow::Result<()> {
 }
 
 fn apply_migrations(url: &str) -> anyhow::Result<()> {
-    let mut files: Vec<PathBuf> = fs::read_dir(setup::root().join("migrations"))?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(setup::root().join("migrations"))?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     files.sort();
     for file in files {
         setup::run(Command::new(binaries()?.join("psql")).args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(&file).arg(url))?;

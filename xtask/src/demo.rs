@@ -25,14 +25,8 @@ const ALIAS: &str = "champion";
 
 /// One of the held-out digits, a 0: 8 × 8 pixels from 0 to 16.
 const IMAGE: [u8; 64] = [
-    0, 0, 5, 13, 11, 1, 0, 0,
-    0, 3, 16, 11, 8, 12, 0, 0,
-    0, 5, 16, 0, 0, 13, 3, 0,
-    0, 5, 13, 0, 0, 6, 7, 0,
-    0, 7, 10, 0, 0, 8, 7, 0,
-    0, 4, 13, 0, 1, 14, 5, 0,
-    0, 1, 15, 5, 12, 10, 0, 0,
-    0, 0, 7, 16, 10, 1, 0, 0,
+    0, 0, 5, 13, 11, 1, 0, 0, 0, 3, 16, 11, 8, 12, 0, 0, 0, 5, 16, 0, 0, 13, 3, 0, 0, 5, 13, 0, 0, 6, 7, 0, 0, 7, 10, 0, 0, 8, 7, 0, 0, 4,
+    13, 0, 1, 14, 5, 0, 0, 1, 15, 5, 12, 10, 0, 0, 0, 0, 7, 16, 10, 1, 0, 0,
 ];
 const LABEL: usize = 0;
 
@@ -121,7 +115,9 @@ pub fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         return Err(error);
     }
     println!("\nDone: three pushes in {:.0} s, after {:.0} s of set-up.", summary.pushes_seconds, summary.setup_seconds);
-    for (what, path) in [("experiment", "experiments"), ("pipelines", "pipelines"), ("model", "models/digits"), ("deployments", "deployments")] {
+    for (what, path) in
+        [("experiment", "experiments"), ("pipelines", "pipelines"), ("model", "models/digits"), ("deployments", "deployments")]
+    {
         println!("  {what:<12} {}/{path}", server.url);
     }
     if args.exit {
@@ -202,7 +198,8 @@ async fn push(client: &Client, clone: &Clone<'_>, part: &str, number: usize) -> 
     for line in said.lines().filter(|line| line.starts_with("remote:")) {
         println!("      {line}");
     }
-    let newest = client.pipelines(Some(MODEL), None, None, None, None).await?.items.into_iter().next().context("the push started no pipeline")?;
+    let newest =
+        client.pipelines(Some(MODEL), None, None, None, None).await?.items.into_iter().next().context("the push started no pipeline")?;
     let mut push = Push { commit, pipeline: newest.id, ..Push::default() };
     let pipeline = follow(client, newest.id, &mut push).await?;
     judge(client, &pipeline, &mut push).await?;
@@ -292,14 +289,16 @@ async fn judge(client: &Client, pipeline: &Pipeline, push: &mut Push) -> anyhow:
         };
         println!("      {mark} {}", check.reason);
     }
-    if let Some(check) = record.checks.iter().find(|check| matches!(check.verdict, Verdict::Fail | Verdict::Error | Verdict::Inconclusive)) {
+    if let Some(check) = record.checks.iter().find(|check| matches!(check.verdict, Verdict::Fail | Verdict::Error | Verdict::Inconclusive))
+    {
         push.failing_check = Some(check.name.clone());
         push.value = check.value;
         push.limit = check.limit;
         println!("      blocked: {}", check.reason);
     }
     push.champion_version = client.model(MODEL).await?.aliases.get(ALIAS).copied();
-    let first_step = pipeline.jobs.iter().flat_map(|job| &job.attempts).flat_map(|attempt| &attempt.steps).map(|step| step.started_at_ms).min();
+    let first_step =
+        pipeline.jobs.iter().flat_map(|job| &job.attempts).flat_map(|attempt| &attempt.steps).map(|step| step.started_at_ms).min();
     let created = pipeline.created_at.as_deref().and_then(|at| at.parse::<chrono::DateTime<chrono::Utc>>().ok());
     push.first_step_seconds = first_step.zip(created).map(|(step, at)| (step - at.timestamp_millis()) as f64 / 1000.0);
     Ok(())
@@ -321,6 +320,9 @@ async fn served(client: &Client, pipeline: &Pipeline, push: &mut Push) -> anyhow
     push.prediction = best;
     let version = push.served_version.as_deref().unwrap_or("?");
     let digest = push.served_sha256.as_deref().and_then(|digest| digest.get(..12)).unwrap_or("?");
-    println!("      served: {MODEL} version {version} (sha256 {digest}…) says {} for an image of a {LABEL}", best.map_or("nothing".to_owned(), |digit| digit.to_string()));
+    println!(
+        "      served: {MODEL} version {version} (sha256 {digest}…) says {} for an image of a {LABEL}",
+        best.map_or("nothing".to_owned(), |digit| digit.to_string())
+    );
     Ok(())
 }

@@ -39,11 +39,18 @@ pub const BROWSER: &[Package] = &[
 ];
 
 fn runs(program: &str, args: &[&str]) -> bool {
-    Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 fn has_postgres() -> bool {
-    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().any(|entry| entry.path().join("bin/initdb").exists());
+    let debian =
+        std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().any(|entry| entry.path().join("bin/initdb").exists());
     debian || runs("initdb", &["--version"])
 }
 
@@ -68,9 +75,16 @@ pub fn ensure_packages(lists: &[&[Package]]) -> anyhow::Result<()> {
     println!("  installing {}", missing.join(", "));
     let began = Instant::now();
     // an image may come without package lists, or with old ones
-    for args in [vec!["apt-get", "update", "-q"], [&["apt-get", "install", "-y", "-q", "--no-install-recommends"], missing.as_slice()].concat()] {
+    for args in
+        [vec!["apt-get", "update", "-q"], [&["apt-get", "install", "-y", "-q", "--no-install-recommends"], missing.as_slice()].concat()]
+    {
         let words = [prefix, args.as_slice()].concat();
-        let output = Command::new(words[0]).args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).output().context("running apt-get")?;
+        let output = Command::new(words[0])
+            .args(&words[1..])
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null())
+            .output()
+            .context("running apt-get")?;
         ensure!(output.status.success(), "`{}` failed:\n{}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }
     println!("  installed in {:.0} s", began.elapsed().as_secs_f64());
@@ -95,7 +109,12 @@ pub fn cargo(args: &[&str]) -> anyhow::Result<()> {
 /// When it cannot start or fails.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("running {}", command.get_program().display()))?;
-    ensure!(status.success(), "{} {} failed ({status})", command.get_program().display(), command.get_args().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" "));
+    ensure!(
+        status.success(),
+        "{} {} failed ({status})",
+        command.get_program().display(),
+        command.get_args().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    );
     Ok(())
 }
 
@@ -162,7 +181,11 @@ async fn build_environment(url: &str) -> anyhow::Result<PathBuf> {
             let lines: Vec<&str> = log.lines().collect();
             let prefix = lines.iter().rev().find_map(|line| line.strip_prefix("prefix "));
             return prefix.map(|prefix| PathBuf::from(prefix.trim()).join("bin/python")).with_context(|| {
-                format!("the environment could not be built ({}); the log ends with:\n{}", pipeline.status_reason, lines[lines.len().saturating_sub(20)..].join("\n"))
+                format!(
+                    "the environment could not be built ({}); the log ends with:\n{}",
+                    pipeline.status_reason,
+                    lines[lines.len().saturating_sub(20)..].join("\n")
+                )
             });
         }
         ensure!(Instant::now() < deadline, "the environment was not built within an hour");

@@ -32,19 +32,27 @@ pub fn test(args: &TestArgs) -> anyhow::Result<()> {
     setup::cargo(&["build", "--quiet", "--package", "sluice"])?;
     step("Python environment");
     let python = setup::demo_environment(&setup::target("debug").join("sluice"))?;
-    step("tests");
     let postgres = database::ScratchPostgres::start()?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    let cargo_test = |arguments: &[&str]| {
+        setup::run(
+            Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+                .args(["test", "--workspace", "--no-fail-fast", "--"])
+                .args(arguments)
+                .current_dir(setup::root())
+                .env("SLUICE_TEST_DATABASE_URL", &postgres.url)
+                .env("SLUICE_TEST_PYTHON", &python)
+                .env("SLUICE_TEST_CACHE", setup::cache()),
+        )
+    };
+    step("tests");
     if let Some(filter) = &args.filter {
-        cargo.arg("--").arg(filter);
+        cargo_test(&[filter])?;
+    } else {
+        // what trains or times takes all cores: one at a time, after the rest
+        cargo_test(&["--skip", "demo"])?;
+        step("tests that train");
+        cargo_test(&["--test-threads", "1", "demo"])?;
     }
-    cargo
-        .current_dir(setup::root())
-        .env("SLUICE_TEST_DATABASE_URL", &postgres.url)
-        .env("SLUICE_TEST_PYTHON", &python)
-        .env("SLUICE_TEST_CACHE", setup::cache());
-    setup::run(&mut cargo)?;
     step("all passed");
     Ok(())
 }

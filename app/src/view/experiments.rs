@@ -1,7 +1,7 @@
 //! The list of experiments.
 
-pub use sluice_store::view::experiments::{ExperimentHead, ExperimentRow};
 use sluice_store::view::experiments as store;
+pub use sluice_store::view::experiments::{ExperimentHead, ExperimentRow};
 
 use crate::{App, Error, Result};
 
@@ -21,7 +21,5 @@ pub async fn list(app: &App, text: Option<&str>, after: Option<(i64, i32)>) -> R
 /// # Errors
 /// [`Error::NotFound`], or when the database fails.
 pub async fn get(app: &App, id: i32) -> Result<ExperimentHead> {
-    store::find_experiment(&mut *app.connection().await?, id)
-        .await?
-        .ok_or_else(|| Error::NotFound(format!("experiment {id} not found")))
+    store::find_experiment(&mut *app.connection().await?, id).await?.ok_or_else(|| Error::NotFound(format!("experiment {id} not found")))
 }

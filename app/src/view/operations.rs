@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use sluice_store::{job as job_store, view::operations as store};
 pub use sluice_store::view::operations::{BranchRow, RepositoryHead, RepositoryRow, RunningJob};
+use sluice_store::{job as job_store, view::operations as store};
 
 use crate::{
     App, Error, Result,

@@ -22,7 +22,12 @@ pub struct ExperimentRow {
 ///
 /// # Errors
 /// When the database fails.
-pub async fn list_experiments(db: &mut PgConnection, text: Option<&str>, after: Option<(i64, i32)>, limit: i64) -> Result<Vec<ExperimentRow>> {
+pub async fn list_experiments(
+    db: &mut PgConnection,
+    text: Option<&str>,
+    after: Option<(i64, i32)>,
+    limit: i64,
+) -> Result<Vec<ExperimentRow>> {
     let (after_ms, after_id) = after.unzip();
     Ok(sqlx::query_as!(
         ExperimentRow,

@@ -112,8 +112,9 @@ pub struct RepositoryHead {
 /// # Errors
 /// When the database fails.
 pub async fn find_repository(db: &mut PgConnection, name: &str) -> Result<Option<RepositoryHead>> {
-    let Some(row) =
-        sqlx::query!("SELECT id, name, default_branch, created_at FROM repositories WHERE name = $1", name).fetch_optional(&mut *db).await?
+    let Some(row) = sqlx::query!("SELECT id, name, default_branch, created_at FROM repositories WHERE name = $1", name)
+        .fetch_optional(&mut *db)
+        .await?
     else {
         return Ok(None);
     };

@@ -36,7 +36,8 @@ pub async fn list(request: HttpRequest, app: Data<App>) -> Result<HttpResponse, 
     });
     let rows = view::list(&app, (!text.is_empty()).then_some(&text), after).await?;
     let full = rows.len() as i64 == view::PAGE;
-    let next = rows.last().filter(|_| full).map(|row| query.with("after", Some(&format!("{},{}", row.activity_ms, row.id))).link("/experiments"));
+    let next =
+        rows.last().filter(|_| full).map(|row| query.with("after", Some(&format!("{},{}", row.activity_ms, row.id))).link("/experiments"));
     let frame = Frame::new(&request, "experiments", "Experiments");
     let page = Experiments { text, paged: after.is_some(), rows, next, public_url: app.settings.public_url.clone(), frame };
     page::html(&page.frame, &page)

@@ -40,7 +40,9 @@ impl PipelinePage {
         let Some(job) = self.pipeline.jobs.get(*index) else { return String::new() };
         let word = show::badge(&job.status).word;
         match job.status {
-            JobStatus::Running | JobStatus::Succeeded | JobStatus::Failed => format!("{word} · {}", show::span(&job.started_at, &job.finished_at)),
+            JobStatus::Running | JobStatus::Succeeded | JobStatus::Failed => {
+                format!("{word} · {}", show::span(&job.started_at, &job.finished_at))
+            }
             _ => word.to_owned(),
         }
     }

@@ -74,7 +74,9 @@ pub struct NewRepository {
 /// `POST /repositories`
 pub async fn create(app: Data<App>, form: Form<NewRepository>) -> Result<HttpResponse, PageError> {
     match create_repository(&app, &Actor::anonymous(), form.name.trim(), None).await {
-        Ok(made) => Ok(flash::done(&format!("/repositories/{}", query::segment(&made.name)), "Created. Push a commit that has a .sluice.yml.")),
+        Ok(made) => {
+            Ok(flash::done(&format!("/repositories/{}", query::segment(&made.name)), "Created. Push a commit that has a .sluice.yml."))
+        }
         Err(error) => flash::refused("/repositories", error),
     }
 }

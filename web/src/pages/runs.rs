@@ -201,7 +201,12 @@ fn chooser(catalogue: &KeyCatalogue, columns: &[Column]) -> Chooser {
     let most = CATALOGUE_KEYS as usize;
     Chooser {
         metrics: metrics
-            .map(|key| MetricChoice { last: on(Column::Last(key.clone())), min: on(Column::Min(key.clone())), max: on(Column::Max(key.clone())), key })
+            .map(|key| MetricChoice {
+                last: on(Column::Last(key.clone())),
+                min: on(Column::Min(key.clone())),
+                max: on(Column::Max(key.clone())),
+                key,
+            })
             .collect(),
         params: params.map(|key| (key.clone(), on(Column::Param(key)))).collect(),
         tags: tags.map(|key| (key.clone(), on(Column::Tag(key)))).collect(),

@@ -110,8 +110,12 @@ pub async fn show(request: HttpRequest, app: Data<App>, path: Path<(String, Stri
 /// Everything that happened to a version, newest first.
 fn timeline(page: &VersionPage) -> Vec<Event> {
     let version = page.detail.version.version;
-    let mut events =
-        vec![Event { at: page.detail.version.created_at, look: "idle", text: "registered".to_owned(), by: page.detail.version.user.clone() }];
+    let mut events = vec![Event {
+        at: page.detail.version.created_at,
+        look: "idle",
+        text: "registered".to_owned(),
+        by: page.detail.version.user.clone(),
+    }];
     for record in &page.detail.gate_records {
         let passed = record.checks.iter().filter(|check| check.verdict.as_str() == "pass").count();
         let against = record.champion_version.map_or_else(|| "no champion".to_owned(), |champion| format!("champion v{champion}"));
@@ -144,7 +148,12 @@ fn timeline(page: &VersionPage) -> Vec<Event> {
     for deployment in &page.deployments {
         let by = deployment.actor.clone();
         let environment = &deployment.environment;
-        events.push(Event { at: deployment.created_at, look: "starting", text: format!("deployment to {environment} began"), by: by.clone() });
+        events.push(Event {
+            at: deployment.created_at,
+            look: "starting",
+            text: format!("deployment to {environment} began"),
+            by: by.clone(),
+        });
         if let Some(at) = deployment.ready_at {
             events.push(Event { at, look: "serving", text: format!("began to serve in {environment}"), by: by.clone() });
         }
