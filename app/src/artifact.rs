@@ -1,9 +1,6 @@
-//! Artifact files: upload, download, listing, and reading by `mlflow-artifacts:/…` URI with a checked digest.
+//! Artifact files: upload, download, listing, and what `mlflow-artifacts:/…` URIs name.
 
-use std::{
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -110,14 +107,6 @@ pub async fn list_folder(app: &App, folder: Option<&Key>) -> Result<Vec<Entry>> 
     Ok(app.blob.list(folder).await?)
 }
 
-/// Every file below a folder as (path relative to it, bytes), sorted.
-///
-/// # Errors
-/// When the store fails.
-pub async fn list_files(app: &App, folder: &Key) -> Result<Vec<(String, u64)>> {
-    Ok(app.blob.list_all(folder).await?)
-}
-
 /// Removes a file or a tree; removing nothing is fine. `fence` is asked first.
 ///
 /// # Errors
@@ -163,23 +152,6 @@ pub async fn list_below(app: &App, root: &Key, path: &str) -> Result<Vec<Entry>>
     let prefix = &folder.as_str()[root.as_str().len() + 1..];
     let entries = list_folder(app, Some(&folder)).await?;
     Ok(entries.into_iter().map(|entry| Entry { name: format!("{prefix}/{}", entry.name), ..entry }).collect())
-}
-
-/// Copies the file at `uri` to `to`, which appears only when its SHA-256 is `expected_sha256`. The digest is
-/// taken of the bytes as they are written, so what was checked is what lies there.
-///
-/// # Errors
-/// [`Error::Conflict`] when the bytes are others; when the file does not exist.
-pub async fn fetch_verified(app: &App, uri: &str, expected_sha256: &str, to: &Path) -> Result<Stored> {
-    Ok(app.blob.fetch(&key_of_uri(uri)?, Some(expected_sha256), to).await?)
-}
-
-/// SHA-256 and size of the file at `uri`, by reading all of it.
-///
-/// # Errors
-/// When the file does not exist.
-pub async fn digest(app: &App, uri: &str) -> Result<Stored> {
-    Ok(app.blob.digest(&key_of_uri(uri)?).await?)
 }
 
 /// Removes what uploads of an earlier process of this server left behind. Run once, at its start.

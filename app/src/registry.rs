@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use sluice_domain::{
-    key::{MAX_KEY_CHARS, check_key},
     registry::{MAX_DESCRIPTION_CHARS, MAX_TAG_VALUE_CHARS},
     tracking::KeyValue,
 };
@@ -26,7 +25,11 @@ pub use self::{
         version_storage,
     },
 };
-use crate::{Error, Result, change::Change};
+use crate::{
+    Error, Result,
+    change::Change,
+    tracking::{too_long, validate_key},
+};
 
 /// Locks a model that must exist.
 async fn lock_model(change: &mut Change, name: &str) -> Result<ModelRow> {
@@ -64,8 +67,7 @@ pub(crate) fn check_tag_key(key: &str) -> Result<()> {
     if key.is_empty() {
         return Err(Error::invalid("key", "Missing value for required parameter 'key'."));
     }
-    check_length("key", key, MAX_KEY_CHARS)?;
-    check_key(key).map_err(|rule| Error::invalid("key", format!("Invalid value \"{key}\" for parameter 'key' supplied: {rule}")))
+    validate_key("key", "key", key)
 }
 
 fn check_description(description: &str) -> Result<()> {
@@ -73,8 +75,5 @@ fn check_description(description: &str) -> Result<()> {
 }
 
 pub(crate) fn check_length(field: &str, value: &str, max_chars: usize) -> Result<()> {
-    if value.chars().count() > max_chars {
-        return Err(Error::invalid(field, format!("'{field}' exceeds the maximum length of {max_chars} characters")));
-    }
-    Ok(())
+    if value.chars().count() > max_chars { Err(too_long(field, field, max_chars)) } else { Ok(()) }
 }

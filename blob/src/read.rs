@@ -113,24 +113,6 @@ impl BlobStore {
         Ok(entries)
     }
 
-    /// Every object below a folder as (path relative to the folder, bytes), sorted.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn list_all(&self, folder: &Key) -> Result<Vec<(String, u64)>, Error> {
-        let prefix = folder.path();
-        let depth = prefix.parts().count();
-        let mut found: Vec<_> = self
-            .store
-            .list(Some(&prefix))
-            .map_ok(|meta| (meta.location.parts().skip(depth).map(|part| decode(part.as_ref())).collect::<Vec<_>>().join("/"), meta.size))
-            .try_collect()
-            .await
-            .map_err(|error| Error::of(folder.as_str(), error))?;
-        found.sort();
-        Ok(found)
-    }
-
     /// Removes an object, or every object below the key. Removing nothing is fine.
     ///
     /// # Errors
@@ -149,21 +131,6 @@ impl BlobStore {
                 Err(error) => return gone_is_fine(Err(error)),
             }
         }
-    }
-
-    /// SHA-256 and size of an object, by reading all of it.
-    ///
-    /// # Errors
-    /// As [`BlobStore::get`].
-    pub async fn digest(&self, key: &Key) -> Result<Stored, Error> {
-        let mut object = self.get(key, None).await?;
-        let mut digest = Sha256::new();
-        let mut bytes = 0;
-        while let Some(chunk) = object.stream.try_next().await? {
-            digest.update(&chunk);
-            bytes += chunk.len() as u64;
-        }
-        Ok(Stored { sha256: hex_digest(digest), bytes })
     }
 
     /// Copies an object to a local file, which appears only when its digest is `expected_sha256` (`None`:

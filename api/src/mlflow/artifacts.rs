@@ -6,6 +6,7 @@ use sluice_app::{
     App, Error, Result, artifact,
     artifact::{Entry, Key},
 };
+use sluice_domain::id::RunId;
 
 use super::{Answer, Args, Bearer, caller, empty, file_answer::send_file};
 
@@ -100,7 +101,7 @@ async fn no_presigned_url() -> Answer {
 }
 
 /// A run id; one that is malformed cannot exist.
-fn parse_run_id(text: &str) -> Result<sluice_domain::id::RunId> {
+pub(super) fn parse_run_id(text: &str) -> Result<RunId> {
     text.parse().map_err(|_| Error::NotFound(format!("Run with id={text} not found")))
 }
 

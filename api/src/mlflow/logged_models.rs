@@ -10,13 +10,16 @@ use sluice_app::{
     run_io,
 };
 use sluice_domain::{
-    id::RunId,
     logged_model::{LoggedModel, LoggedModelStatus},
     tracking::{DatasetInput, ModelOutput},
 };
 
 use super::{
-    Answer, Args, Bearer, artifacts::files_json, caller, empty, file_answer::send_file, registry_wire::LoggedModelView,
+    Answer, Args, Bearer,
+    artifacts::{files_json, parse_run_id},
+    caller, empty,
+    file_answer::send_file,
+    registry_wire::LoggedModelView,
     wire::read_key_values,
 };
 
@@ -55,17 +58,13 @@ fn experiment_id(text: &str) -> Result<i32> {
     })
 }
 
-fn run_id(text: &str) -> Result<RunId> {
-    text.parse().map_err(|_| Error::NotFound(format!("Run with id={text} not found")))
-}
-
 async fn create(app: web::Data<App>, bearer: Bearer, args: Args) -> Answer {
     let source = args.text("source_run_id")?.filter(|id| !id.is_empty());
     let new = CreateLoggedModel {
         experiment_id: experiment_id(&args.required_text("experiment_id")?)?,
         name: args.text("name")?.unwrap_or_default(),
         model_type: args.text("model_type")?.unwrap_or_default(),
-        source_run_id: source.as_deref().map(run_id).transpose()?,
+        source_run_id: source.as_deref().map(parse_run_id).transpose()?,
         params: read_key_values(&args, "params")?,
         tags: read_key_values(&args, "tags")?,
     };
@@ -169,7 +168,7 @@ async fn download(app: web::Data<App>, request: HttpRequest, id: web::Path<Strin
 }
 
 async fn log_inputs(app: web::Data<App>, bearer: Bearer, args: Args) -> Answer {
-    let run = run_id(&args.required_run_id()?)?;
+    let run = parse_run_id(&args.required_run_id()?)?;
     let datasets = args.items("datasets")?.iter().map(read_input).collect::<Result<Vec<_>>>()?;
     let models = args.items("models")?.iter().map(|model| model.required_text("model_id")).collect::<Result<Vec<_>>>()?;
     run_io::log_inputs(&app, &caller(bearer), run, &datasets, &models).await?;
@@ -190,7 +189,7 @@ fn read_input(item: &Args) -> Result<DatasetInput> {
 }
 
 async fn log_outputs(app: web::Data<App>, bearer: Bearer, args: Args) -> Answer {
-    let run = run_id(&args.required_run_id()?)?;
+    let run = parse_run_id(&args.required_run_id()?)?;
     let models = args
         .items("models")?
         .iter()
