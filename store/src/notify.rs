@@ -8,7 +8,8 @@ use sqlx::{PgConnection, PgPool, postgres::PgListener};
 use crate::Result;
 
 /// Sends a notice when the surrounding transaction commits. Topics in use: `queue` (a job may be
-/// claimed), `job:ID`, `log:JOB_ID`, `pipeline:ID`, `promotion:ID`, `run:ID`, `deployment:ID`.
+/// claimed), `job:ID`, `log:JOB_ID`, `pipeline:ID`, `promotion:ID`, `run:ID`, `model:NAME`,
+/// `deployment:ID`.
 ///
 /// # Errors
 /// When the database fails.
