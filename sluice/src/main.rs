@@ -74,6 +74,8 @@ enum Command {
         command: cli::ModelCommand,
     },
     /// Approve a model version that waits for a human; its gate is evaluated again.
+    // its own version is the model's
+    #[command(disable_version_flag = true)]
     Approve {
         #[command(flatten)]
         remote: cli::Remote,
@@ -154,4 +156,14 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
 fn init_tracing() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| "info,sqlx=warn,actix_server=warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_fits_together() {
+        Cli::command().debug_assert();
+    }
 }
