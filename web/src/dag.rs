@@ -15,6 +15,8 @@ pub const BOX_HEIGHT: i32 = 52;
 const GAP_X: i32 = 64;
 const GAP_Y: i32 = 20;
 const MARGIN: i32 = 8;
+/// Room that an edge takes where it passes a layer.
+const PASS_HEIGHT: i32 = 12;
 
 /// Upper left corner of a box, in the order of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,42 +43,71 @@ pub struct Layout {
     pub edges: Vec<Edge>,
 }
 
+/// A box, or the stretch of an edge that passes a layer between boxes.
+struct Item {
+    layer: usize,
+    height: i32,
+    x: i32,
+    y: i32,
+}
+
+impl Item {
+    const fn new(layer: usize, height: i32) -> Self {
+        Self { layer, height, x: 0, y: 0 }
+    }
+
+    const fn middle(&self) -> i32 {
+        self.y + self.height / 2
+    }
+}
+
 /// Places nodes. Needs that name no node are ignored, and so is the need that would close a cycle.
 pub fn layout(nodes: &[Node]) -> Layout {
     let index: HashMap<&str, usize> = nodes.iter().enumerate().map(|(i, node)| (node.name.as_str(), i)).collect();
-    let needs: Vec<Vec<usize>> = nodes
-        .iter()
-        .enumerate()
-        .map(|(i, node)| node.needs.iter().filter_map(|n| index.get(n.as_str()).copied()).filter(|&n| n != i).collect())
-        .collect();
-
+    let known = |node: &Node| node.needs.iter().filter_map(|need| index.get(need.as_str()).copied()).collect::<Vec<_>>();
+    let needs: Vec<Vec<usize>> = nodes.iter().map(known).collect();
     let layer_of = layers(&needs);
-    let layer_count = layer_of.iter().max().map_or(0, |last| last + 1);
-    let mut columns: Vec<Vec<usize>> = vec![Vec::new(); layer_count];
-    for (node, &layer) in layer_of.iter().enumerate() {
-        columns[layer].push(node);
-    }
-    order_columns(&mut columns, &needs);
+    let mut items: Vec<Item> = layer_of.iter().map(|layer| Item::new(*layer, BOX_HEIGHT)).collect();
 
-    let tallest = columns.iter().map(Vec::len).max().unwrap_or(0) as i32;
-    let height = (2 * MARGIN + tallest * BOX_HEIGHT + (tallest - 1).max(0) * GAP_Y).max(2 * MARGIN);
-    let mut places = vec![Place { x: 0, y: 0, layer: 0 }; nodes.len()];
-    for (layer, column) in columns.iter().enumerate() {
-        let count = column.len() as i32;
-        let used = count * BOX_HEIGHT + (count - 1) * GAP_Y;
-        let top = (height - used) / 2;
-        for (row, &node) in column.iter().enumerate() {
-            let x = MARGIN + layer as i32 * (BOX_WIDTH + GAP_X);
-            places[node] = Place { x, y: top + row as i32 * (BOX_HEIGHT + GAP_Y), layer };
+    // an edge over several layers passes each of them at a place of its own
+    let mut chains: Vec<(usize, usize, Vec<usize>)> = Vec::new();
+    for (to, needs) in needs.iter().enumerate() {
+        for &from in needs.iter().filter(|&&from| layer_of[from] < layer_of[to]) {
+            let mut chain = vec![from];
+            for layer in layer_of[from] + 1..layer_of[to] {
+                chain.push(items.len());
+                items.push(Item::new(layer, PASS_HEIGHT));
+            }
+            chain.push(to);
+            chains.push((from, to, chain));
         }
     }
-    let edges = needs
-        .iter()
-        .enumerate()
-        .flat_map(|(to, needs)| needs.iter().map(move |&from| (from, to)))
-        .filter(|&(from, to)| layer_of[from] < layer_of[to])
-        .map(|(from, to)| Edge { from, to, path: curve(places[from], places[to]) })
-        .collect();
+
+    let layer_count = layer_of.iter().max().map_or(0, |last| last + 1);
+    let mut columns: Vec<Vec<usize>> = vec![Vec::new(); layer_count];
+    for (item, Item { layer, .. }) in items.iter().enumerate() {
+        columns[*layer].push(item);
+    }
+    let (mut before, mut after) = (vec![Vec::new(); items.len()], vec![Vec::new(); items.len()]);
+    for link in chains.iter().flat_map(|(_, _, chain)| chain.windows(2)) {
+        before[link[1]].push(link[0]);
+        after[link[0]].push(link[1]);
+    }
+    order_columns(&mut columns, &before, &after);
+
+    let used = |column: &[usize]| column.iter().map(|&item| items[item].height).sum::<i32>() + (column.len() as i32 - 1).max(0) * GAP_Y;
+    let heights: Vec<i32> = columns.iter().map(|column| used(column)).collect();
+    let height = 2 * MARGIN + heights.iter().copied().max().unwrap_or(0);
+    for (layer, column) in columns.iter().enumerate() {
+        let mut y = (height - heights[layer]) / 2;
+        for &item in column {
+            items[item].x = MARGIN + layer as i32 * (BOX_WIDTH + GAP_X);
+            items[item].y = y;
+            y += items[item].height + GAP_Y;
+        }
+    }
+    let edges = chains.into_iter().map(|(from, to, chain)| Edge { from, to, path: path(&chain, &items) }).collect();
+    let places = items.iter().take(nodes.len()).map(|item| Place { x: item.x, y: item.y, layer: item.layer }).collect();
     let width = 2 * MARGIN + layer_count as i32 * BOX_WIDTH + (layer_count as i32 - 1).max(0) * GAP_X;
     Layout { width, height, places, edges }
 }
@@ -101,30 +132,24 @@ fn layers(needs: &[Vec<usize>]) -> Vec<usize> {
     layer
 }
 
-/// Sorts each column by the mean row of what its nodes need, then backwards by what needs them.
-fn order_columns(columns: &mut [Vec<usize>], needs: &[Vec<usize>]) {
-    let mut needed_by: Vec<Vec<usize>> = vec![Vec::new(); needs.len()];
-    for (node, needs) in needs.iter().enumerate() {
-        for &need in needs {
-            needed_by[need].push(node);
-        }
-    }
-    let mut row = vec![0usize; needs.len()];
+/// Sorts each column by the mean row of what its items come from, then backwards by where they lead.
+fn order_columns(columns: &mut [Vec<usize>], before: &[Vec<usize>], after: &[Vec<usize>]) {
+    let mut row = vec![0usize; before.len()];
     let remember = |column: &[usize], row: &mut Vec<usize>| {
-        for (position, &node) in column.iter().enumerate() {
-            row[node] = position;
+        for (position, &item) in column.iter().enumerate() {
+            row[item] = position;
         }
     };
     for column in columns.iter() {
         remember(column, &mut row);
     }
     for _ in 0..4 {
-        for column in columns.iter_mut() {
-            sort_by_mean(column, needs, &row);
+        for column in columns.iter_mut().rev() {
+            sort_by_mean(column, after, &row);
             remember(column, &mut row);
         }
-        for column in columns.iter_mut().rev() {
-            sort_by_mean(column, &needed_by, &row);
+        for column in columns.iter_mut() {
+            sort_by_mean(column, before, &row);
             remember(column, &mut row);
         }
     }
@@ -138,11 +163,24 @@ fn sort_by_mean(column: &mut [usize], neighbours: &[Vec<usize>], row: &[usize]) 
     column.sort_by(|&a, &b| key(a).total_cmp(&key(b)).then(a.cmp(&b)));
 }
 
-fn curve(from: Place, to: Place) -> String {
-    let (x1, y1) = (from.x + BOX_WIDTH, from.y + BOX_HEIGHT / 2);
-    let (x2, y2) = (to.x, to.y + BOX_HEIGHT / 2);
-    let bend = GAP_X / 2 + (x2 - x1 - GAP_X) / 3;
-    format!("M{x1} {y1}C{} {y1} {} {y2} {x2} {y2}", x1 + bend, x2 - bend)
+/// A line from box to box: curves between layers, level where it passes one.
+fn path(chain: &[usize], items: &[Item]) -> String {
+    let mut path = String::new();
+    for (position, &item) in chain.iter().enumerate() {
+        let item = &items[item];
+        let (left, right, y) = (item.x, item.x + BOX_WIDTH, item.middle());
+        if position == 0 {
+            path.push_str(&format!("M{right} {y}"));
+            continue;
+        }
+        let from = &items[chain[position - 1]];
+        let (start, bend) = (from.x + BOX_WIDTH, GAP_X / 2);
+        path.push_str(&format!("C{} {} {} {y} {left} {y}", start + bend, from.middle(), left - bend));
+        if position + 1 < chain.len() {
+            path.push_str(&format!("H{right}"));
+        }
+    }
+    path
 }
 
 #[cfg(test)]
@@ -162,6 +200,17 @@ mod tests {
         for edge in &layout.edges {
             assert!(layout.places[edge.from].x + BOX_WIDTH < layout.places[edge.to].x, "edges go to the right");
         }
+    }
+
+    #[test]
+    fn long_edges_pass_beside_boxes() {
+        let layout = layout(&[node("a", &[]), node("b", &["a"]), node("c", &["a", "b"])]);
+        let long = layout.edges.iter().find(|edge| edge.from == 0 && edge.to == 2).unwrap();
+        // level through the middle layer, at a height that is not inside of the box there
+        let (before, _) = long.path.split_once('H').unwrap();
+        let y: i32 = before.rsplit(' ').next().unwrap().parse().unwrap();
+        let middle = layout.places[1];
+        assert!(y < middle.y || y > middle.y + BOX_HEIGHT, "{y} {middle:?}");
     }
 
     #[test]

@@ -156,6 +156,11 @@ pub fn clip(text: impl AsRef<str>, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
+/// `Ana Perez` of `Ana Perez <ana@example.org>`.
+pub fn person(author: &str) -> &str {
+    author.split('<').next().map(str::trim).filter(|name| !name.is_empty()).unwrap_or(author)
+}
+
 /// What a job does, in words.
 pub fn kind(kind: &sluice_domain::state::JobKind) -> &'static str {
     use sluice_domain::state::JobKind;
