@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod architecture;
+mod browser_pages;
+mod browser_support;
 mod demo;
 mod demo_training;
 mod pipeline_bad_input;
@@ -31,3 +33,4 @@ mod tracking_runs;
 mod tracking_search;
 mod tracking_support;
 mod up;
+mod web_pages;

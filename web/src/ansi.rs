@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn other_sequences_are_dropped() {
         assert_eq!(lines("\u{1b}]0;title\u{7}a\u{1b}[2Kb\u{1b}(c\u{0}d", 1)[0].pieces, [piece("", "abcd")]);
-        assert_eq!(lines("\u{1b}[38;5;9mx\u{1b}[38;2;1;2;3my\u{1b}[", 1)[0].pieces, [piece("a9", "xy")]);
+        assert_eq!(lines("\u{1b}[38;5;9mx\u{1b}[38;2;1;2;3my\u{1b}[", 1)[0].pieces, [piece("a9", "x"), piece("a9", "y")]);
         assert!(lines("", 1).is_empty());
     }
 
