@@ -22,8 +22,9 @@ const COLOURED: &str = "
     return count > 100 ? count : 0;";
 
 async fn log_loss(server: &TestServer, run: &str, steps: std::ops::Range<i32>) {
-    let points: Vec<_> =
-        steps.map(|step| json!({ "key": "loss", "value": 2.3 / (1.0 + f64::from(step) / 9.0), "timestamp": 1000 + step, "step": step })).collect();
+    let points: Vec<_> = steps
+        .map(|step| json!({ "key": "loss", "value": 2.3 / (1.0 + f64::from(step) / 9.0), "timestamp": 1000 + step, "step": step }))
+        .collect();
     ok(server, "runs/log-batch", json!({ "run_id": run, "metrics": points })).await;
 }
 
@@ -50,7 +51,12 @@ async fn from_the_experiments_to_the_chart_of_a_running_run() {
     log_loss(&server, &run, 150..300).await;
     browser.wait_text("#region-metrics", "300").await;
     browser.click("data").await;
-    browser.wait_script("the chart has the new points", "return [...document.querySelectorAll('.chart td')].some((cell) => cell.textContent === '299')").await;
+    browser
+        .wait_script(
+            "the chart has the new points",
+            "return [...document.querySelectorAll('.chart td')].some((cell) => cell.textContent === '299')",
+        )
+        .await;
     ok(&server, "runs/update", json!({ "run_id": run, "status": "FINISHED", "end_time": 9000 })).await;
     browser.wait_text("#region-head", "finished").await;
     assert_eq!(browser.script("return window.same").await, true, "the page was not loaded again");
@@ -72,11 +78,11 @@ async fn the_table_keeps_its_state_in_the_url_and_links_of_mlflow_arrive() {
 
     browser.click("val/loss").await;
     browser.wait_script("sorted", "return document.querySelector('th[aria-sort=descending]')?.textContent.includes('val/loss')").await;
-    assert_eq!(browser.text("tbody tr th").await, "high");
+    assert_eq!(browser.text("table.runs tbody th").await, "high");
     let filter = browser.driver.find(thirtyfour::By::Id("filter")).await.unwrap();
     filter.send_keys("metrics.`val/loss` < 0.5\n").await.unwrap();
     browser.wait_text(".count", "1 of 2 runs").await;
-    assert_eq!(browser.text("tbody tr th").await, "low");
+    assert_eq!(browser.text("table.runs tbody th").await, "low");
     let path = browser.path().await;
     assert!(path.contains("order_by=") && path.contains("filter="), "{path}");
     browser.open(&path).await;

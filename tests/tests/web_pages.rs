@@ -67,7 +67,12 @@ async fn user_text_is_text_on_every_page() {
     ok(&server, "runs/log-parameter", json!({ "run_id": run, "key": "note", "value": EVIL })).await;
     ok(&server, "runs/set-tag", json!({ "run_id": run, "key": "mlflow.note.content", "value": EVIL })).await;
     ok(&server, "registered-models/create", json!({ "name": "model <b>", "description": EVIL })).await;
-    ok(&server, "model-versions/create", json!({ "name": "model <b>", "source": format!("mlflow-artifacts:/{experiment}/{run}/artifacts/m"), "run_id": run })).await;
+    ok(
+        &server,
+        "model-versions/create",
+        json!({ "name": "model <b>", "source": format!("mlflow-artifacts:/{experiment}/{run}/artifacts/m"), "run_id": run }),
+    )
+    .await;
 
     let file = "version: 1\non: { push: { branches: [main] } }\njobs:\n  train: { run: echo }\n";
     let pipeline = start_pipeline(&server, "evil", file).await;
@@ -144,7 +149,8 @@ async fn bad_addresses_and_forms_are_answered_with_pages() {
         ("/models/none/rollback", "alias=champion", "/models/none"),
         ("/models/none/versions/1/approve", "alias=champion", "/models/none/versions/1"),
     ] {
-        let request = no_redirect.post(format!("{}{path}", server.url)).header("content-type", "application/x-www-form-urlencoded").body(body);
+        let request =
+            no_redirect.post(format!("{}{path}", server.url)).header("content-type", "application/x-www-form-urlencoded").body(body);
         let answer = answer(request).await;
         assert_eq!((answer.status, answer.headers["location"].to_str().unwrap()), (303, location), "{path} {body}");
         assert!(answer.headers["set-cookie"].to_str().unwrap().contains("SameSite=Strict"));

@@ -34,7 +34,8 @@ pub async fn runners(request: HttpRequest, app: Data<App>) -> Result<HttpRespons
     let mut topics = vec!["queue".to_owned()];
     topics.extend(page.runners.iter().flat_map(|runner| &runner.jobs).take(100).map(|job| format!("job:{}", job.id)));
     topics.extend(page.queue.iter().take(60).map(|item| format!("job:{}", item.job.id)));
-    let page = Runners { frame: Frame::new(&request, "runners", "Runners").live(topics), page, public_url: app.settings.public_url.clone() };
+    let page =
+        Runners { frame: Frame::new(&request, "runners", "Runners").live(topics), page, public_url: app.settings.public_url.clone() };
     page::html(&page.frame, &page)
 }
 
@@ -99,7 +100,13 @@ pub async fn audit(request: HttpRequest, app: Data<App>) -> Result<HttpResponse,
             at: row.at,
             link: subject_link(&row.subject),
             by_subject: Query::default().with("subject", Some(&row.subject)).link("/audit"),
-            detail: row.detail.as_object().map(|fields| fields.iter().map(|(name, value)| (name.clone(), plain(value))).filter(|(_, value)| !value.is_empty()).collect()).unwrap_or_default(),
+            detail: row
+                .detail
+                .as_object()
+                .map(|fields| {
+                    fields.iter().map(|(name, value)| (name.clone(), plain(value))).filter(|(_, value)| !value.is_empty()).collect()
+                })
+                .unwrap_or_default(),
             actor: row.actor,
             action: row.action,
             subject: row.subject,
