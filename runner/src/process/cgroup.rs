@@ -14,13 +14,14 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes (or takes over) the group `name` below `root`.
+    /// Makes (or takes over) the group `name` below `root`, which is made again if it was tidied away.
     pub fn create(root: &Path, name: &str) -> io::Result<Self> {
         let path = root.join(name);
-        match fs::create_dir(&path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(Self { path }),
-        }
+        fs::create_dir_all(root)?;
+        // Memory is accounted per job where we may ask for that; without it, being out of memory is not recognised.
+        let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
+        fs::create_dir_all(&path)?;
+        Ok(Self { path })
     }
 
     /// The file to which a process writes `0` to join. Opened by the parent: the child must not allocate.
@@ -100,17 +101,27 @@ fn usable_root(parent: &Path, runner_id: &str) -> Option<PathBuf> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
         _ => {}
     }
-    // Memory is accounted per job where the parent lets us; without it, being out of memory is not recognised.
-    let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
     let probe = Cgroup::create(&root, "probe").ok()?;
     // Kernels before 5.14 have no cgroup.kill; without rights on the parent, processes cannot be moved in.
     let usable = root.join("probe/cgroup.kill").exists() && can_join(&probe);
     let _ = probe.kill(Duration::from_secs(1));
     probe.remove();
-    if !usable {
-        remove_tree(&root);
+    if usable {
+        tidy(parent)
+    } else {
+        remove_tree(&root)
     }
     usable.then_some(root)
+}
+
+/// Removes what runners that were killed and never came back left here. Only groups that are empty can be removed; a
+/// living runner makes its own again when it needs it.
+fn tidy(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("sluice-") {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
 }
 
 /// Whether a process may be moved into the group: tried with one that ends at once.
