@@ -253,7 +253,7 @@ mod tests {
         let cancelled = report(Err(Halt::Stopped(StopReason::Cancelled)));
         assert_eq!(
             (cancelled.status, cancelled.cause, cancelled.steps[0].status.as_str()),
-            (AttemptStatus::Cancelled, Some(Cause::Cancelled), "cancelled")
+            (AttemptStatus::Cancelled, Some(Cause::Cancelled), "failed")
         );
         let down = report(Err(Halt::Stopped(StopReason::Shutdown)));
         assert_eq!((down.status, down.cause, down.message.as_str()), (AttemptStatus::Failed, Some(Cause::Infra), "runner stopped"));
