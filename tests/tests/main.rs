@@ -5,6 +5,7 @@
 mod architecture;
 mod browser_pages;
 mod browser_support;
+mod cli;
 mod demo;
 mod demo_training;
 mod pipeline_bad_input;
