@@ -1,6 +1,5 @@
 //! Every process of a job ends, whatever it does to stay.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::{
     collections::BTreeMap,

@@ -9,7 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sluice-ci", &["sluice-domain", "sluice-stats"]),
     ("sluice-store", &["sluice-domain"]),
     ("sluice-blob", &["sluice-domain"]),
-    ("sluice-vcs", &["sluice-domain"]),
+    ("sluice-vcs", &[]),
     ("sluice-client", &["sluice-domain"]),
     ("sluice-app", &["sluice-domain", "sluice-stats", "sluice-ci", "sluice-store", "sluice-blob", "sluice-vcs"]),
     ("sluice-api", &["sluice-domain", "sluice-app"]),

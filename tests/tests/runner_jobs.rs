@@ -152,7 +152,7 @@ jobs:
     std::fs::write(checkout.folder.path().join("other.txt"), "1").unwrap();
     let pipeline = push(&server, &checkout, file).await;
     assert_eq!(settled(&server, &pipeline).await["status"], "succeeded");
-    assert_eq!(environments(&cache), [first.clone()]);
+    assert_eq!(environments(&cache), std::slice::from_ref(&first));
     assert!(!first.join("half-built").exists());
 
     // A file that the set-up names has changed: another environment.

@@ -1,6 +1,7 @@
 //! Texts that templates print: times, numbers, sizes, and what a status looks like. No HTML.
 
 use chrono::{DateTime, Utc};
+use sluice_domain::time::{Clock as _, SystemClock};
 
 /// A moment, in any of the forms in which views hold one.
 pub trait Moment {
@@ -45,7 +46,7 @@ pub fn full(at: &impl Moment) -> String {
 
 /// Relative to now, e.g. `3 min ago`.
 pub fn ago(at: &impl Moment) -> String {
-    at.moment().map(|at| ago_at(at, Utc::now())).unwrap_or_default()
+    at.moment().map(|at| ago_at(at, SystemClock.now())).unwrap_or_default()
 }
 
 fn ago_at(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
@@ -64,7 +65,7 @@ fn ago_at(at: DateTime<Utc>, now: DateTime<Utc>) -> String {
 /// How long something took, up to now when it has not ended; empty when it has not started.
 pub fn span(from: &impl Moment, to: &impl Moment) -> String {
     let Some(from) = from.moment() else { return String::new() };
-    duration_ms((to.moment().unwrap_or_else(Utc::now) - from).num_milliseconds())
+    duration_ms((to.moment().unwrap_or_else(|| SystemClock.now()) - from).num_milliseconds())
 }
 
 /// How long ago something that still lasts began.
@@ -106,7 +107,7 @@ pub fn num(value: &f64) -> String {
             None => text,
         }
     } else {
-        let digits_before = if size >= 1.0 { size.log10().floor() as i32 + 1 } else { size.log10().floor() as i32 + 1 };
+        let digits_before = size.log10().floor() as i32 + 1;
         let decimals = usize::try_from(4 - digits_before).unwrap_or(0);
         trim_zeros(&format!("{value:.decimals$}")).to_owned()
     };

@@ -166,7 +166,7 @@ fn timeline(page: &VersionPage) -> Vec<Event> {
             events.push(Event { at, look, text, by });
         }
     }
-    events.sort_by(|a, b| b.at.cmp(&a.at));
+    events.sort_by_key(|event| std::cmp::Reverse(event.at));
     events
 }
 
