@@ -108,7 +108,7 @@
           { label: "min", stroke: "transparent", points: { show: false } },
           { label: this.key, stroke: line, width: 1.75, spanGaps: false, points: { show: x.length < 60, size: 4, fill: line } },
         ],
-        bands: [{ series: [1, 2], fill: withAlpha(line, 0.18) }],
+        bands: [{ series: [1, 2], fill: withAlpha(line, 0.28) }],
         hooks: { setCursor: [(plot) => this.point(plot.cursor.idx)] },
       };
       if (this.chart) this.chart.destroy();
