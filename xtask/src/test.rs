@@ -24,12 +24,12 @@ pub fn test(args: &TestArgs) -> anyhow::Result<()> {
         step("format");
         setup::cargo(&["fmt", "--all", "--check"])?;
         step("lints");
-        setup::cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+        setup::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
         step("SQL metadata");
         database::prepare(true)?;
     }
     step("build");
-    setup::cargo(&["build", "--quiet", "--package", "sluice"])?;
+    setup::cargo(&["build", "--package", "sluice"])?;
     step("Python environment");
     let python = setup::demo_environment(&setup::target("debug").join("sluice"))?;
     let postgres = database::ScratchPostgres::start()?;
