@@ -1,6 +1,6 @@
 //! Runners that die, hang, stop or lose their server in the middle of a job.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -150,7 +150,8 @@ while True:
     time.sleep(0.1)
 "#;
 
-async fn cancel_ends_every_process(arguments: &[&str]) {
+/// Cancels at `path` (with the job's id for `ID`): the API's, or that of the form on the job's page.
+async fn cancel_ends_every_process(path: &str, arguments: &[&str]) {
     let server = TestServer::start().await;
     let folder = tempfile::tempdir().unwrap();
     let _runner = Runner::start(&server, "one", folder.path(), arguments);
@@ -161,10 +162,12 @@ async fn cancel_ends_every_process(arguments: &[&str]) {
         pids.push(line.note(name).await);
     }
     assert!(pids.iter().all(|pid| is_alive(pid)));
-    server.post(&format!("/api/v1/jobs/{}/cancel", line.job().await["id"]), &json!({})).await.expect(200);
-    let limit = crate::runner_support::GRACE + Duration::from_secs(5);
+    let path = path.replace("ID", &line.job().await["id"].to_string());
+    // the form answers with a redirect to the page
+    server.post(&path, &json!({})).await.expect(200);
+    let deadline = Instant::now() + crate::runner_support::GRACE + Duration::from_secs(5);
     for pid in &pids {
-        gone(pid, limit).await;
+        gone(pid, deadline.saturating_duration_since(Instant::now())).await;
     }
     let job = line.reaches("cancelled").await;
     assert_eq!(job["attempt"], 1);
@@ -172,13 +175,13 @@ async fn cancel_ends_every_process(arguments: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_ends_torchrun_and_its_workers_through_the_control_group() {
-    cancel_ends_every_process(&[]).await;
+async fn cancel_over_the_api_ends_torchrun_and_its_workers_through_the_control_group() {
+    cancel_ends_every_process("/api/v1/jobs/ID/cancel", &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancel_ends_torchrun_and_its_workers_through_proc() {
-    cancel_ends_every_process(&["--no-cgroups"]).await;
+async fn cancel_on_the_page_ends_torchrun_and_its_workers_through_proc() {
+    cancel_ends_every_process("/jobs/ID/cancel", &["--no-cgroups"]).await;
 }
 
 /// Prints a line at a time until it is told to end, without noticing what happens to the server.
