@@ -9,7 +9,7 @@ use sqlx::{PgConnection, Postgres, QueryBuilder, Row as _};
 use crate::{
     Result,
     experiment::list_experiments_by_id,
-    search_sql::{SortColumn, SortType, SortValue, push_after, push_integer_comparison, push_order, push_text_comparison, read_position},
+    search_sql::{SortColumn, SortType, SortValue, fetch_page, push_after, push_integer_comparison, push_text_comparison},
 };
 
 /// What to search.
@@ -59,16 +59,7 @@ pub async fn search_experiments(db: &mut PgConnection, query: &ExperimentQuery<'
         sql.push(" AND ");
         push_after(&mut sql, &columns, after)?;
     }
-    push_order(&mut sql, &columns);
-    sql.push(" LIMIT ").push_bind(query.limit.saturating_add(1));
-    let mut rows = sql.build().fetch_all(&mut *db).await?;
-    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    let next = match rows.last() {
-        Some(last) if has_more => Some(read_position(last, &columns)?),
-        _ => None,
-    };
+    let (rows, next) = fetch_page(db, sql, &columns, query.limit).await?;
     let ids = rows.iter().map(|row| row.try_get("id")).collect::<std::result::Result<Vec<i32>, _>>()?;
     Ok(ExperimentPage { experiments: list_experiments_by_id(db, &ids).await?, next })
 }

@@ -10,8 +10,8 @@ use crate::{
     Error, Result,
     logged_model::list_logged_models_by_id,
     search_sql::{
-        SORT_NAMES, SortColumn, SortType, SortValue, push_after, push_float_comparison, push_integer_comparison, push_order,
-        push_text_comparison, read_position,
+        SORT_NAMES, SortColumn, SortType, SortValue, fetch_page, push_after, push_float_comparison, push_integer_comparison,
+        push_text_comparison,
     },
 };
 
@@ -81,16 +81,7 @@ pub async fn search_logged_models(
         sql.push(" AND ");
         push_after(&mut sql, &columns, after)?;
     }
-    push_order(&mut sql, &columns);
-    sql.push(" LIMIT ").push_bind(query.limit.saturating_add(1));
-    let mut rows = sql.build().fetch_all(&mut *db).await?;
-    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    let next = match rows.last() {
-        Some(last) if has_more => Some(read_position(last, &columns)?),
-        _ => None,
-    };
+    let (rows, next) = fetch_page(db, sql, &columns, query.limit).await?;
     let ids = rows.iter().map(|row| row.try_get("id")).collect::<std::result::Result<Vec<String>, _>>()?;
     Ok((list_logged_models_by_id(db, &ids).await?, next))
 }

@@ -11,7 +11,7 @@ use crate::{
     Result,
     model_version::{VersionRow, load_versions},
     registered_model::{ModelRow, load_registered_models},
-    search_sql::{SortColumn, SortType, SortValue, push_after, push_integer_comparison, push_order, push_text_comparison, read_position},
+    search_sql::{SortColumn, SortType, SortValue, fetch_page, push_after, push_integer_comparison, push_text_comparison},
 };
 
 /// What to search.
@@ -179,17 +179,7 @@ async fn fetch(
         sql.push(" AND ");
         push_after(&mut sql, columns, after)?;
     }
-    push_order(&mut sql, columns);
-    sql.push(" LIMIT ").push_bind(query.limit.saturating_add(1));
-    let mut rows = sql.build().fetch_all(db).await?;
-    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    let next = match rows.last() {
-        Some(last) if has_more => Some(read_position(last, columns)?),
-        _ => None,
-    };
-    Ok((rows, next))
+    fetch_page(db, sql, columns, query.limit).await
 }
 
 fn push_tag(sql: &mut QueryBuilder<Postgres>, exists_with_key: &'static str, comparison: &Comparison) {

@@ -12,8 +12,8 @@ use crate::{
     Result,
     run::{RunRow, load_runs},
     search_sql::{
-        SORT_NAMES, SortColumn, SortType, SortValue, push_after, push_float_comparison, push_integer_comparison, push_order,
-        push_text_comparison, read_position,
+        SORT_NAMES, SortColumn, SortType, SortValue, fetch_page, push_after, push_float_comparison, push_integer_comparison,
+        push_text_comparison,
     },
 };
 
@@ -62,17 +62,7 @@ pub async fn search_runs(db: &mut PgConnection, query: &RunQuery<'_>) -> Result<
         sql.push(" WHERE ");
         push_after(&mut sql, &columns, after)?;
     }
-    push_order(&mut sql, &columns);
-    // one more than asked for says whether there is another page
-    sql.push(" LIMIT ").push_bind(query.limit.saturating_add(1));
-    let mut rows = sql.build().fetch_all(&mut *db).await?;
-    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    let next = match rows.last() {
-        Some(last) if has_more => Some(read_position(last, &columns)?),
-        _ => None,
-    };
+    let (rows, next) = fetch_page(db, sql, &columns, query.limit).await?;
     let infos = rows.iter().map(read_info).collect::<Result<Vec<_>>>()?;
     Ok(RunPage { runs: load_runs(db, infos).await?, next })
 }

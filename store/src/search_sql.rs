@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use sluice_domain::filter::{Literal, Operator};
-use sqlx::{Postgres, QueryBuilder, Row as _, postgres::PgRow};
+use sqlx::{PgConnection, Postgres, QueryBuilder, Row as _, postgres::PgRow};
 use uuid::Uuid;
 
 use crate::{Error, Result};
@@ -190,7 +190,7 @@ pub fn push_after(sql: &mut QueryBuilder<Postgres>, columns: &[SortColumn], afte
 }
 
 /// Pushes ` ORDER BY …`.
-pub fn push_order(sql: &mut QueryBuilder<Postgres>, columns: &[SortColumn]) {
+fn push_order(sql: &mut QueryBuilder<Postgres>, columns: &[SortColumn]) {
     let mut separator = " ORDER BY ";
     for column in columns {
         if column.has_rank() {
@@ -207,11 +207,32 @@ pub fn push_order(sql: &mut QueryBuilder<Postgres>, columns: &[SortColumn]) {
     }
 }
 
-/// The position of a row in the order of `columns`.
+/// Adds order and limit to a search whose conditions are complete, and reads one page: its rows, and the position of the last one when more follow.
 ///
 /// # Errors
-/// When the row lacks a column.
-pub fn read_position(row: &PgRow, columns: &[SortColumn]) -> Result<Vec<SortValue>> {
+/// When the database fails.
+pub async fn fetch_page(
+    db: &mut PgConnection,
+    mut sql: QueryBuilder<Postgres>,
+    columns: &[SortColumn],
+    limit: i64,
+) -> Result<(Vec<PgRow>, Option<Vec<SortValue>>)> {
+    push_order(&mut sql, columns);
+    // one more than asked for says whether there is another page
+    sql.push(" LIMIT ").push_bind(limit.saturating_add(1));
+    let mut rows = sql.build().fetch_all(db).await?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = match rows.last() {
+        Some(last) if has_more => Some(read_position(last, columns)?),
+        _ => None,
+    };
+    Ok((rows, next))
+}
+
+/// The position of a row in the order of `columns`.
+fn read_position(row: &PgRow, columns: &[SortColumn]) -> Result<Vec<SortValue>> {
     columns.iter().map(|column| column.read(row)).collect()
 }
 
