@@ -35,10 +35,14 @@ pub fn python() -> PathBuf {
     std::env::var_os("SLUICE_TEST_PYTHON").map(PathBuf::from).expect("SLUICE_TEST_PYTHON is not set: run the tests with `cargo xtask test`")
 }
 
-/// Root of the repository.
+/// Root of the repository. Cargo says where its package is, which may be another clone than the one built in.
+///
+/// # Panics
+/// When the package has no parent folder.
 #[must_use]
 pub fn repository_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("workspace root").to_owned()
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package.parent().expect("workspace root").to_owned()
 }
 
 /// Waits until `condition` gives a value, looking again every 50 ms, and panics with `what` after `limit`.

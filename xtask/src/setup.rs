@@ -10,10 +10,12 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::up::{Clone, Server};
 
-/// Root of the repository.
+/// Root of the repository. Cargo says where its package is; a target folder shared by several clones may hold a program
+/// that was built in another one.
 #[must_use]
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package.parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
 /// A Debian package and how to see that it (or its like) is there.
